@@ -1,0 +1,43 @@
+.DEFAULT_GOAL := help
+.PHONY: help demo test check bench fmt lock clean
+
+PY := .venv/bin/python
+# Narrow a run with: make test ARGS="tests/unit -k uuid"
+ARGS ?=
+PARALLEL ?= -n 2 --dist loadgroup
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: ## Start the embedded server, publish, read, settle, and print what happened
+	@scripts/bootstrap core
+	@.venv/bin/penstock demo
+
+test: ## Run every test, on the embedded Valkey and on the system's Redis
+	@scripts/bootstrap dev
+	@$(PY) -m pytest $(PARALLEL) $(ARGS)
+
+check: ## Lint, format, types, import direction, sizes, no hosts
+	@scripts/bootstrap dev
+	@.venv/bin/ruff check
+	@.venv/bin/ruff format --check
+	@.venv/bin/mypy
+	@.venv/bin/lint-imports
+	@$(PY) scripts/check_sizes.py
+	@$(PY) scripts/check_hosts.py
+
+bench: ## Measure against a raw client in the same run; prints ratios
+	@scripts/bootstrap dev
+	@$(PY) -m benchmarks $(ARGS)
+
+fmt: ## Format the code and apply safe fixes
+	@scripts/bootstrap dev
+	@.venv/bin/ruff check --fix --exit-zero --quiet
+	@.venv/bin/ruff format
+
+lock: ## Pin the newest allowed versions of every dependency (needs uv)
+	@scripts/lock
+
+clean: ## Remove the environment and every cache
+	@rm -rf .venv .venv.lock .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis dist
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

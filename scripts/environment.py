@@ -1,0 +1,166 @@
+"""Makes .venv hold exactly what requirements/ pins, and the project itself, editable.
+
+Run by scripts/bootstrap with the name of a requirements file. When nothing changed it returns at once. The stamp is
+taken away before the first change and written after the last, so an interrupted install is seen and made anew.
+"""
+
+import fcntl
+import hashlib
+import importlib.util
+import json
+import os
+import shutil
+import sys
+import tomllib
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import system_packages
+from say import SetupFailed, run, say
+
+ROOT = Path(__file__).resolve().parent.parent
+VENV = ROOT / ".venv"
+STAMP = VENV / "penstock-stamp.json"
+PYTHON = VENV / "bin" / "python"
+
+
+def main(arguments: list[str]) -> int:
+    """Make the environment for `core` (to run) or `dev` (to test and check). Returns the exit code."""
+    if len(arguments) != 1 or not requirements(arguments[0]).is_file():
+        print("usage: scripts/bootstrap core|dev", file=sys.stderr)
+        return 2
+    try:
+        wait_for_our_turn()
+        make(arguments[0])
+        if arguments[0] == "dev":
+            system_packages.install_missing()
+    except SetupFailed as failure:
+        say(str(failure))
+        return 1
+    except KeyboardInterrupt:
+        say("interrupted; the next run starts afresh")
+        return 130
+    return 0
+
+
+def make(wanted: str) -> None:
+    stamp = read_stamp()
+    identity = {"root": str(ROOT), "python": f"{base_python()} {sys.version}"}
+    if not is_reusable(stamp, identity):
+        create()
+        stamp = {**identity, "pins": {}, "project": ""}
+    missing = wanted not in stamp["pins"] and not ("dev" in stamp["pins"] and wanted == "core")
+    if not missing and stamp["project"] == project_digest():
+        return
+    STAMP.unlink(missing_ok=True)
+    if missing:
+        say(f"installing requirements/{wanted}.txt")
+        install("--require-hashes", "--no-deps", "-r", str(requirements(wanted)))
+        stamp["pins"][wanted] = digest(requirements(wanted))
+    say("installing penstock itself, editable")
+    install("--no-build-isolation", "--no-deps", "--editable", str(ROOT))
+    stamp["project"] = project_digest()
+    write_stamp(stamp)
+
+
+def is_reusable(stamp: dict[str, Any], identity: dict[str, str]) -> bool:
+    """Whether what is in .venv belongs to this checkout, this Python and today's pins."""
+    if not VENV.exists():
+        reason = "there is none yet"
+    elif not stamp or not PYTHON.exists():
+        reason = "it is incomplete"
+    elif any(stamp.get(name) != value for name, value in identity.items()):
+        reason = "the checkout moved or Python changed"
+    elif any(digest(requirements(name)) != pinned for name, pinned in stamp["pins"].items()):
+        reason = "the pinned requirements changed"
+    else:
+        return True
+    say(f"making .venv ({reason}) with Python {sys.version.split()[0]}{' and uv' if uv() else ''}")
+    return False
+
+
+def create() -> None:
+    if VENV.is_symlink() or VENV.is_file():
+        VENV.unlink()
+    elif VENV.exists():
+        shutil.rmtree(VENV)
+    if uv():
+        run_with_the_lock([uv(), "venv", "--quiet", "--no-project", "--python", base_python(), str(VENV)])
+        return
+    if importlib.util.find_spec("ensurepip") is None:
+        system_packages.install_venv_module()
+    run_with_the_lock([base_python(), "-m", "venv", str(VENV)])
+
+
+def install(*arguments: str) -> None:
+    if uv():
+        command = [uv(), "pip", "install", "--quiet", "--python", str(PYTHON), *arguments]
+    else:
+        pip = [str(PYTHON), "-m", "pip", "-qq", "--disable-pip-version-check", "--no-input"]
+        command = [*pip, "install", "--no-warn-script-location", "--progress-bar", "off", *arguments]
+    run_with_the_lock(command)
+
+
+def run_with_the_lock(command: list[str]) -> None:
+    # If we are killed, the installer goes on, and the next set-up must not work beside it.
+    run(command, keep_open=[lock_file()])
+
+
+def uv() -> str:
+    return shutil.which("uv") or ""
+
+
+def base_python() -> str:
+    # Inside an activated .venv `python3` is the one we may be about to delete; go to the one it was made from.
+    return str(getattr(sys, "_base_executable", sys.executable))
+
+
+def requirements(name: str) -> Path:
+    return ROOT / "requirements" / f"{name}.txt"
+
+
+def digest(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest() if file.is_file() else ""
+
+
+def project_digest() -> str:
+    """Changes with what the installed metadata and commands are made from, not with the settings of linters."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    relevant = [settings["build-system"], settings["project"], settings["tool"]["hatch"]]
+    return hashlib.sha256(json.dumps(relevant, sort_keys=True).encode()).hexdigest()
+
+
+def read_stamp() -> dict[str, Any]:
+    try:
+        stamp = json.loads(STAMP.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return stamp if isinstance(stamp, dict) and {"pins", "project"} <= stamp.keys() else {}
+
+
+def write_stamp(stamp: dict[str, Any]) -> None:
+    unfinished = STAMP.with_suffix(".new")
+    unfinished.write_text(json.dumps(stamp, indent=1), encoding="utf-8")
+    os.replace(unfinished, STAMP)
+
+
+@cache
+def lock_file() -> int:
+    # Beside .venv, not inside: the holder may delete .venv.
+    opened = os.open(ROOT / ".venv.lock", os.O_RDWR | os.O_CREAT, 0o644)
+    # Started with a closed stdin we get its number, which our children use for a stdin of their own.
+    return fcntl.fcntl(opened, fcntl.F_DUPFD_CLOEXEC, 3)
+
+
+def wait_for_our_turn() -> None:
+    """Take the lock. The kernel gives it back when we and the installers that inherited it are gone."""
+    try:
+        fcntl.flock(lock_file(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        say("another set-up is running here; waiting for it")
+        fcntl.flock(lock_file(), fcntl.LOCK_EX)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,136 @@
+"""Every error Penstock raises on purpose.
+
+PenstockError
+├── ConfigurationError            an option, URL or name is wrong; also a ValueError
+├── EmbeddedServerError           the private server did not start or did not stay up
+├── ServerError                   the server cannot serve us now
+│   ├── ServerUnreachableError    no connection, or it broke before the reply
+│   ├── AuthenticationError       wrong password, or the user may not run the command
+│   ├── ServerTooOldError         older than Redis 7.0 or Valkey 7.2
+│   ├── ServerLoadingError        it is reading its data from disk; wait
+│   ├── ServerReadOnlyError       we talk to a replica, or to a server that refuses writes
+│   └── ServerOutOfMemoryError    maxmemory is reached; settling still works
+├── TopicError                    the key is not what a topic must be
+│   ├── WrongKeyTypeError         another kind of value lives at that key
+│   └── GroupMissingError         the stream or its group vanished, or never existed
+├── PublishError                  a message was not, or perhaps not, written
+│   ├── EncodeError               the body cannot be put on the wire
+│   └── PublishUnknownError       it may or may not have been written; carries the id
+├── MalformedError                what is stored cannot be read as a message; carries the raw fields
+└── SettleError
+    ├── LeaseLostError            somebody else holds the entry, or the turn, now
+    └── AckOutOfSequenceError     the position is not where the caller believes
+
+Texts say what happened, to which topic, group or id, and what to do. None holds a password.
+"""
+
+from collections.abc import Sequence
+
+
+class PenstockError(Exception):
+    """The root: catching it catches every failure Penstock itself reports."""
+
+
+class ConfigurationError(PenstockError, ValueError):
+    """An option, URL or name cannot work. Nothing was sent; fix the call."""
+
+
+class EmbeddedServerError(PenstockError):
+    """The embedded server could not be started or reached; the text ends with its last log lines."""
+
+
+class ServerError(PenstockError):
+    """The server cannot serve this call now. Unless said otherwise, trying later may work."""
+
+
+class ServerUnreachableError(ServerError):
+    """No connection could be made in time, or it broke before the reply came.
+
+    What was sent on a broken connection may have run.
+    """
+
+
+class AuthenticationError(ServerError):
+    """The server refused our user or password, or that user may not run the command."""
+
+
+class ServerTooOldError(ServerError):
+    """The server lacks what Penstock relies on: Redis 7.0 or Valkey 7.2 is the oldest that will do."""
+
+
+class ServerLoadingError(ServerError):
+    """The server is still reading its data set from disk and answers nothing else meanwhile."""
+
+
+class ServerReadOnlyError(ServerError):
+    """The server takes no writes: a replica, too few replicas, or its disk refuses to persist."""
+
+
+class ServerOutOfMemoryError(ServerError):
+    """The server is at `maxmemory` and refuses to store more. Nothing was written; settling still works."""
+
+
+class TopicError(PenstockError):
+    """The key of a topic is not in the state the call needs."""
+
+
+class WrongKeyTypeError(TopicError):
+    """Something that is not the expected kind of value lives at the key. Nothing was changed."""
+
+
+class GroupMissingError(TopicError):
+    """The stream or the group does not exist (any more). Create the group again, at 0 to skip nothing."""
+
+
+class PublishError(PenstockError):
+    """The message was not written, or, if it is a `PublishUnknownError`, perhaps not."""
+
+
+class EncodeError(PublishError):
+    """The message cannot be put on the wire: not encodable, or larger than the limits. Nothing was sent."""
+
+
+class PublishUnknownError(PublishError):
+    """The connection broke after the message left: it may have been written, or not.
+
+    Publishing `id` again with `once` is safe; publishing it again without may write it twice.
+    """
+
+    def __init__(self, topic: str, id: str) -> None:
+        super().__init__(
+            f"the connection broke while message {id} was on its way to topic {topic!r}: it may or may not"
+            " have been written; publish the same id again with once=True to be sure it is there once"
+        )
+        self.topic = topic
+        self.id = id
+
+
+class MalformedError(PenstockError):
+    """A stored entry cannot be read as a message. `raw` holds its fields and values exactly as stored."""
+
+    def __init__(self, topic: str, entry_id: str, reason: str, raw: Sequence[bytes]) -> None:
+        super().__init__(f"entry {entry_id} of topic {topic!r} is malformed: {reason}")
+        self.topic = topic
+        self.entry_id = entry_id
+        self.reason = reason
+        self.raw = tuple(raw)
+
+
+class SettleError(PenstockError):
+    """An outcome was not made durable; the entry is where it was before."""
+
+
+class LeaseLostError(SettleError):
+    """Somebody else holds what we believed to be ours; whatever we did with it may be done again."""
+
+
+class AckOutOfSequenceError(SettleError):
+    """A sequential position can only move from where it is; `expected` and `actual` say where."""
+
+    def __init__(self, topic: str, reader: str, expected: str, actual: str) -> None:
+        super().__init__(
+            f"reader {reader!r} of topic {topic!r} is at {actual}, not at {expected}: acknowledge the message"
+            " that recv() returned last"
+        )
+        self.expected = expected
+        self.actual = actual

@@ -1,0 +1,25 @@
+"""Options that users hand in: frozen, and checked when they are made, so a bad one fails where it was written."""
+
+from dataclasses import dataclass
+
+from penstock.errors import ConfigurationError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What a single entry may be. Checked before anything is decoded, and before anything is sent."""
+
+    payload_bytes: int = 1024 * 1024
+    """Longest payload (or any other single field value)."""
+
+    fields: int = 64
+    """Most fields in one entry."""
+
+    depth: int = 100
+    """Deepest nesting of arrays and objects in JSON."""
+
+    def __post_init__(self) -> None:
+        for name in ("payload_bytes", "fields", "depth"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise ConfigurationError(f"Limits({name}=...) must be a whole number of at least 1, not {value!r}")

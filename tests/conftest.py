@@ -1,0 +1,97 @@
+"""What holds for every test: nothing is skipped in silence, and each folder keeps to its time.
+
+A test that needs a program says `@pytest.mark.needs("redis-server")`; a fixture that looks for something by itself
+calls `missing(what)` when it is not there. Such a test is listed under NOT RUN, and with CI=true the run fails.
+"""
+
+import os
+import shutil
+from collections import defaultdict
+from collections.abc import Callable, Generator
+from typing import NoReturn
+
+import pytest
+
+# Seconds a folder may take on two cores.
+BUDGETS = {"unit": 30, "contract": 120, "flows": 60, "fault": 240, "spark": 240, "web": 90, "cli": 60, "docs": 60}
+
+STRICT = os.environ.get("CI", "").lower() in {"1", "true"}
+
+
+def not_run(what: str) -> NoReturn:
+    pytest.skip(f"{what} is missing")
+
+
+@pytest.fixture(scope="session")
+def missing() -> Callable[[str], NoReturn]:
+    """Call it with what is not there: the test does not run, and the summary says so."""
+    return not_run
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for marker in item.iter_markers("needs"):
+        for program in marker.args:
+            if shutil.which(program) is None:
+                not_run(program)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    report = yield
+    if report.skipped:
+        # pytest-xdist drops the reports of skipped modules, so nobody would learn that a whole file did not run.
+        report.outcome = "failed"
+        report.longrepr = f"{collector.nodeid}: a module must not skip itself; use @pytest.mark.needs or a fixture"
+    return report
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(
+        config, "workerinput"
+    ):  # workers of pytest-xdist send their reports to the one that has no such input
+        config.pluginmanager.register(Ledger(workers=config.getoption("numprocesses", None) or 1))
+
+
+class Ledger:
+    """Sees the report of every test, wherever it ran, and has the last word on the exit code."""
+
+    def __init__(self, workers: int) -> None:
+        self.workers = workers
+        self.seconds: dict[str, float] = defaultdict(float)
+        self.not_run: dict[str, list[str]] = defaultdict(list)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        parts = report.nodeid.split("/")
+        if len(parts) > 2:
+            self.seconds[parts[1]] += report.duration
+        if report.skipped and not hasattr(report, "wasxfail"):
+            reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+            self.not_run[reason.removeprefix("Skipped: ")].append(report.nodeid)
+
+    def over_budget(self) -> list[str]:
+        """The time of a folder is the sum over its tests, shared by the workers that ran side by side."""
+        shares = {folder: seconds / self.workers for folder, seconds in self.seconds.items()}
+        return [
+            f"tests/{folder} took {share:.1f} s, its budget is {BUDGETS[folder]} s"
+            for folder, share in sorted(shares.items())
+            if share > BUDGETS.get(folder, float("inf"))
+        ]
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if STRICT and (self.not_run or self.over_budget()) and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        verdict = "; with CI=true this fails the run" if STRICT else ""
+        for reason, tests in self.not_run.items():
+            terminalreporter.section(f"NOT RUN: {len(tests)} because {reason}{verdict}", red=True, bold=True)
+            for test in tests:
+                terminalreporter.line(test)
+        if late := self.over_budget():
+            terminalreporter.section(f"OVER BUDGET{verdict}", red=True, bold=True)
+            for line in late:
+                terminalreporter.line(line)
