@@ -1,0 +1,95 @@
+"""Penstock's own entries: one field per part of the message; a field that is absent or empty says nothing.
+
+`unpack` is the hot path of every consumer: what is rare is in a method of its own, what is common is not.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from penstock.message import fields as f
+from penstock.message.bodies import Bodies
+from penstock.message.codec import OCTETS
+from penstock.message.dialects.base import identify, own_id, own_type, read_text, write_text
+from penstock.message.faults import Unreadable
+from penstock.message.headers import read_headers, write_headers
+from penstock.message.ids import LOWER_SHAPE, SHAPE
+from penstock.message.layout import Layouts
+from penstock.message.message import Message
+from penstock.message.strict_json import parse
+from penstock.message.times import read_time, write_time
+
+_FIELDS = (f.PAYLOAD, f.ID, f.TYPE, f.KEY, f.HEADERS, f.TRACEPARENT, f.TRACESTATE, f.TIME)
+
+
+class Native:
+    def __init__(self, bodies: Bodies) -> None:
+        self._bodies = bodies
+        self._depth = bodies.depth
+        self._longest = bodies.longest
+        self._readers = bodies.types.json_readers
+        self._layout_of = Layouts(_FIELDS, bodies.limits).of
+
+    def pack(self, message: Message[Any], topic: str) -> list[bytes]:
+        longest = self._longest
+        headers = message.headers
+        content_type = headers.get(f.CONTENT_TYPE)
+        if content_type is None and isinstance(message.body, (bytes, bytearray, memoryview)):
+            content_type = OCTETS
+            headers = {**headers, f.CONTENT_TYPE: OCTETS}
+        kind = own_type(message)
+        payload = self._bodies.write(message.body, kind, content_type)
+        fields = [f.ID, own_id(message).encode(), f.PAYLOAD, payload]
+        if kind is not None:
+            fields += (f.TYPE, write_text("type", kind, longest))
+        if message.key is not None:
+            fields += (f.KEY, write_text("key", message.key, longest))
+        if headers:
+            fields += (f.HEADERS, write_headers(headers, longest))
+        if message.traceparent is not None:
+            fields += (f.TRACEPARENT, write_text("traceparent", message.traceparent, longest))
+        if message.tracestate is not None:
+            fields += (f.TRACESTATE, write_text("tracestate", message.tracestate, longest))
+        if message.time is not None:
+            fields += (f.TIME, write_time(message.time).encode())
+        return fields
+
+    def unpack(self, topic: str, entry_id: str, fields: Sequence[bytes]) -> Message[Any]:
+        payload_at, id_at, type_at, key_at, headers_at, parent_at, state_at, time_at = self._layout_of(fields)
+        if not payload_at:
+            raise Unreadable("no payload")
+        longest = self._longest
+        payload = fields[payload_at]
+        if len(payload) > longest:
+            raise Unreadable(f"payload has {len(payload)} bytes, the limit is {longest}")
+        headers = read_headers(fields[headers_at], self._depth, longest) if headers_at else {}
+        kind = read_text("type", fields[type_at], longest) if type_at else None
+        raw_id = fields[id_at] if id_at else b""
+        read = self._readers.get(kind, parse) if kind is not None else parse
+        return Message(
+            self._body(payload, kind, headers) if f.CONTENT_TYPE in headers else read(payload, self._depth),
+            raw_id.decode() if raw_id.translate(LOWER_SHAPE) == SHAPE else self._id(topic, entry_id, raw_id, headers),
+            kind,
+            read_text("key", fields[key_at], longest) if key_at else None,
+            headers,
+            read_text("traceparent", fields[parent_at], longest) if parent_at else None,
+            read_text("tracestate", fields[state_at], longest) if state_at else None,
+            self._time(fields[time_at]) if time_at else None,
+        )
+
+    def _body(self, payload: bytes, kind: str | None, headers: dict[str, str]) -> Any:
+        content_type = headers[f.CONTENT_TYPE]
+        body = self._bodies.read(payload, kind, content_type)
+        if content_type == OCTETS:
+            # A body of bytes says so itself.
+            del headers[f.CONTENT_TYPE]
+        return body
+
+    def _id(self, topic: str, entry_id: str, raw: bytes, headers: dict[str, str]) -> str:
+        if len(raw) > self._longest:
+            raise Unreadable(f"id has {len(raw)} bytes, the limit is {self._longest}")
+        return identify(topic, entry_id, raw, headers)
+
+    def _time(self, raw: bytes) -> datetime | None:
+        text = read_text("time", raw, self._longest)
+        return None if text is None else read_time(text)

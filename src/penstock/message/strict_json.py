@@ -1,0 +1,97 @@
+"""JSON with one meaning: what is accepted here reads the same for every reader, or it is refused.
+
+msgspec already refuses bad UTF-8, lone surrogates, NaN, numbers out of range, trailing bytes, and keeps whole numbers
+exact up to 4,300 characters. Added here: a bound on nesting before anything is decoded, and no duplicate keys.
+"""
+
+import json
+import re
+from collections.abc import Callable
+from itertools import accumulate
+from typing import Any, NoReturn
+
+import msgspec
+
+from penstock.message.faults import Unreadable
+
+encode = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder().decode
+
+# Possessive: linear on any input, with nothing to back-track into. An unclosed string runs to the end.
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"?', re.DOTALL)
+_NOT_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
+_BACKSLASH = ord("\\")
+_STEP = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
+
+
+class NotJson(Unreadable):
+    """Not JSON text at all, as opposed to JSON that breaks one of our rules."""
+
+
+def parse(payload: bytes, depth: int) -> Any:
+    """The plain value of one JSON document, or `Unreadable`."""
+    # A document nests at most half as deep as it is long, and at most as deep as it has opening brackets.
+    if len(payload) > 2 * depth and payload.count(b"[") + payload.count(b"{") > depth:
+        refuse_deep(payload, depth)
+    try:
+        value = _decode(payload)
+    except msgspec.ValidationError as error:
+        raise Unreadable(f"JSON out of range: {error}") from error
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise NotJson(f"not valid JSON: {error}") from error
+    if type(value) is dict or type(value) is list:
+        again = encode(value)
+        # Byte for byte what a decoded value is written as: no key can have been dropped.
+        if again != payload:
+            _refuse_duplicates(payload, again)
+    return value
+
+
+def strict_reader(decode: Callable[[bytes], Any]) -> Callable[[bytes, int], Any]:
+    """`decode` under the same rules as `parse`, also for the parts of a document that `decode` skips."""
+
+    def read(payload: bytes, depth: int) -> Any:
+        if len(payload) > 2 * depth and payload.count(b"[") + payload.count(b"{") > depth:
+            refuse_deep(payload, depth)
+        value = decode(payload)
+        try:
+            proven = encode(value) == payload
+        except Exception:  # noqa: BLE001
+            # A type that can be read but not written proves nothing; the plain reading below does.
+            proven = False
+        if not proven:
+            parse(payload, depth)
+        return value
+
+    return read
+
+
+def refuse_deep(payload: bytes, depth: int) -> None:
+    """Raise `Unreadable` if any bracket outside a string is nested deeper than `depth`. Linear time."""
+    brackets = _STRING.sub(b"", payload).translate(None, _NOT_BRACKETS)
+    if max(accumulate(map(_STEP.__getitem__, brackets)), default=0) > depth:
+        raise Unreadable(f"JSON nested deeper than {depth} levels")
+
+
+def _refuse_duplicates(payload: bytes, again: bytes) -> None:
+    """`again` is the decoded payload written anew, where each key is left once.
+
+    Escapes apart, both hold one colon per key plus those inside strings; dropping a duplicate drops at least one. Only
+    an escaped colon could make up for it, so without one equal counts prove that nothing was dropped.
+    """
+    no_escaped_colon = _BACKSLASH not in payload or b"\\u003" not in payload
+    if no_escaped_colon and payload.count(b":") == again.count(b":"):
+        return
+    json.loads(payload.decode(), object_pairs_hook=_refuse_repeated_key, parse_int=len, parse_float=len)
+
+
+def _refuse_repeated_key(pairs: list[tuple[str, Any]]) -> None:
+    seen = set()
+    for key, _ in pairs:
+        if key in seen:
+            _refuse_key(key)
+        seen.add(key)
+
+
+def _refuse_key(key: str) -> NoReturn:
+    raise Unreadable(f"duplicate key {key[:80]!r} in a JSON object")

@@ -1,0 +1,45 @@
+"""Times on the wire: RFC 3339 with an offset, always written in UTC."""
+
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+
+from penstock.errors import EncodeError
+from penstock.message.faults import Unreadable
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def write_time(moment: datetime) -> str:
+    """`2026-01-31T12:00:00.000001Z`. A time without an offset is refused: nobody could tell when it was."""
+    if not isinstance(moment, datetime):
+        raise EncodeError(f"a message's time must be a datetime, not {type(moment).__name__}")
+    if moment.utcoffset() is None:
+        raise EncodeError(f"the time {moment.isoformat()} has no UTC offset: use datetime.now(UTC)")
+    try:
+        return moment.astimezone(UTC).isoformat().removesuffix("+00:00") + "Z"
+    except OverflowError as error:
+        raise EncodeError(f"the time {moment.isoformat()} cannot be expressed in UTC") from error
+
+
+def read_time(text: object) -> datetime:
+    """The same moment in UTC; digits beyond the microsecond are rounded."""
+    if not isinstance(text, str):
+        raise Unreadable("the time is not a string")
+    try:
+        moment = msgspec.convert(text, datetime)
+        if moment.tzinfo is None:
+            raise Unreadable(f"the time {text!r} has no UTC offset")
+        return moment.astimezone(UTC)
+    except (msgspec.ValidationError, ValueError, OverflowError) as error:
+        raise Unreadable(f"the time is not RFC 3339: {text[:40]!r}") from error
+
+
+def read_nanoseconds(digits: str) -> datetime:
+    """Nanoseconds since 1970 as decimal text, cut to the microsecond."""
+    if not (digits.isascii() and digits.isdigit() and len(digits) <= 20):
+        raise Unreadable(f"not a time in nanoseconds: {digits[:40]!r}")
+    try:
+        return _EPOCH + timedelta(microseconds=int(digits) // 1000)
+    except OverflowError as error:
+        raise Unreadable(f"not a time in nanoseconds: {digits!r}") from error

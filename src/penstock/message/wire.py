@@ -1,0 +1,56 @@
+"""Messages to entry fields and back, for one topic's dialect.
+
+`pack` raises nothing but `EncodeError`, `unpack` nothing but `MalformedError`, whatever they are given. Only running
+out of memory passes through, because it says nothing about the message.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from penstock.errors import ConfigurationError, EncodeError, MalformedError
+from penstock.message.bodies import Bodies
+from penstock.message.catalog import Catalog
+from penstock.message.codec import Codec
+from penstock.message.dialects import DIALECTS, Dialect
+from penstock.message.faults import describe
+from penstock.message.message import Message
+from penstock.options import Limits
+
+
+class Wire:
+    """How one topic's messages look on its stream."""
+
+    def __init__(
+        self,
+        dialect: str | Callable[[Bodies], Dialect] = "native",
+        types: Catalog | Iterable[Any] | Mapping[str, Any] = (),
+        limits: Limits | None = None,
+        codecs: Iterable[Codec] = (),
+    ) -> None:
+        self.types = types if isinstance(types, Catalog) else Catalog(types)
+        self.limits = limits or Limits()
+        make = DIALECTS.get(dialect) if isinstance(dialect, str) else dialect
+        if make is None:
+            raise ConfigurationError(f"no dialect {dialect!r}: choose one of {', '.join(sorted(DIALECTS))}")
+        self._dialect = make(Bodies(self.types, self.limits, codecs))
+
+    def pack(self, message: Message[Any], topic: str = "") -> list[bytes]:
+        """Field, value, field, value, …: what `unpack` reads back as the same message.
+
+        `topic` is written by the dialects whose documents name it (enveloped must, cloudevents may).
+        """
+        try:
+            return self._dialect.pack(message, topic)
+        except (EncodeError, MemoryError):
+            raise
+        except Exception as error:
+            raise EncodeError(f"the message cannot be written: {describe(error)}") from error
+
+    def unpack(self, topic: str, entry_id: str, fields: Sequence[bytes]) -> Message[Any]:
+        """The message in an entry; `MalformedError` keeps `fields` exactly as they were."""
+        try:
+            return self._dialect.unpack(topic, entry_id, fields)
+        except MemoryError:
+            raise
+        except Exception as error:
+            raise MalformedError(topic, entry_id, describe(error), fields) from error

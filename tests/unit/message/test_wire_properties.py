@@ -1,0 +1,191 @@
+"""For any input: unpack gives a message or MalformedError with the raw fields; pack gives what unpack reads back."""
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.errors import EncodeError, MalformedError
+from penstock.message import fields as f
+from penstock.message.ids import canonical
+from penstock.message.message import Message
+from penstock.message.wire import Wire
+from penstock.options import Limits
+
+DIALECTS = ["native", "cloudevents", "job", "enveloped", "flat"]
+NAMES = [value for name, value in vars(f).items() if name.isupper() and isinstance(value, bytes)]
+
+
+class Placed(msgspec.Struct):
+    a: int
+    b: list[str] = []
+
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+SOME_TEXT = TEXT.filter(bool)
+NUMBERS = st.integers(-(10**40), 10**40) | st.floats(allow_nan=False, allow_infinity=False)
+LOOKS_LIKE_JSON = st.sampled_from(
+    ["1", "true", "null", "[]", '{"a":1,"a":1}', '"', '"x"', "1e999", "NaN", " 1", "\\u003a", ":"]
+)
+VALUES = st.recursive(
+    st.none() | st.booleans() | NUMBERS | TEXT | LOOKS_LIKE_JSON,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXT | LOOKS_LIKE_JSON, inner, max_size=4),
+    max_leaves=10,
+)
+FIXED_PREFIXES = ("job-", "ce-", "envelope-")
+HEADERS = st.dictionaries(
+    TEXT.filter(lambda name: not name.startswith(FIXED_PREFIXES))
+    | st.sampled_from(["ce-subject", "envelope-source", "h"]),
+    TEXT | LOOKS_LIKE_JSON,
+    max_size=4,
+)
+TIMES = st.datetimes(min_value=datetime(1, 1, 2), max_value=datetime(9999, 12, 30), timezones=st.just(UTC))  # noqa: DTZ001
+MESSAGES = st.builds(
+    Message,
+    VALUES,
+    id=st.uuids().map(str),
+    type=SOME_TEXT,
+    key=st.none() | SOME_TEXT,
+    headers=HEADERS,
+    traceparent=st.none() | SOME_TEXT,
+    tracestate=st.none() | SOME_TEXT,
+    time=TIMES,
+)
+RESERVED = {name.decode() for name in NAMES}
+
+
+def same(one: Any, other: Any) -> bool:
+    """Equal, and of equal types all the way down: 1, 1.0 and true are three values."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+    if isinstance(one, list):
+        return len(one) == len(other) and all(map(same, one, other))
+    return repr(one) == repr(other)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@settings(max_examples=60, deadline=None)
+@given(message=MESSAGES)
+def test_what_is_packed_is_read_back_equal(dialect: str, message: Message[Any]) -> None:
+    if dialect == "flat":
+        body = message.body if isinstance(message.body, dict) else {"value": message.body}
+        message = msgspec.structs.replace(
+            message, body={key: value for key, value in body.items() if key not in RESERVED}
+        )
+    wire = Wire(dialect)
+    read = wire.unpack("topic", "1-1", wire.pack(message, "topic"))
+    assert same(read.body, message.body)
+    assert read == message
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.binary(max_size=50), HEADERS)
+def test_any_bytes_are_read_back_equal(body: bytes, headers: dict[str, str]) -> None:
+    wire = Wire()
+    message = Message(body, headers=headers)
+    assert wire.unpack("topic", "1-1", wire.pack(message)) == message
+
+
+ANYTHING = st.recursive(
+    VALUES
+    | st.floats()
+    | st.text(max_size=5)
+    | st.binary(max_size=5)
+    | st.builds(object)
+    | st.dates()
+    | st.complex_numbers(),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.text(max_size=3) | st.integers(0, 3) | st.none() | st.sampled_from(["0", "1"]), inner, max_size=3
+        )
+        | st.tuples(inner, inner)
+    ),
+    max_leaves=6,
+)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@settings(max_examples=60, deadline=None)
+@given(
+    body=ANYTHING,
+    headers=st.dictionaries(
+        st.text(max_size=5) | st.sampled_from(["content-type", "job-id"]), st.text(max_size=5), max_size=2
+    ),
+    text=st.none() | st.text(max_size=5),
+)
+def test_pack_writes_what_can_be_read_or_raises_encode_error(
+    dialect: str, body: Any, headers: Any, text: str | None
+) -> None:
+    wire = Wire(dialect, limits=Limits(depth=5, payload_bytes=2000))
+    try:
+        fields = wire.pack(Message(body, headers=headers, type=text, key=text), "topic")
+    except EncodeError:
+        return
+    assert all(isinstance(part, bytes) for part in fields)
+    wire.unpack("topic", "1-1", fields)
+
+
+JSON_LIKE = st.text(alphabet='[]{}",:\\u0019ade.-+ \n\ud800é', max_size=40).map(
+    lambda text: text.encode("utf-8", "surrogatepass")
+)
+JUNK = st.binary(max_size=40) | JSON_LIKE | VALUES.map(lambda value: json.dumps(value).encode())
+ENTRIES = st.lists(st.tuples(st.sampled_from(NAMES) | st.binary(max_size=6), JUNK), max_size=6).map(
+    lambda pairs: [part for pair in pairs for part in pair]
+)
+
+
+def assert_message_or_malformed(wire: Wire, fields: list[bytes]) -> None:
+    before = tuple(fields)
+    outcome: Message[Any] | MalformedError
+    try:
+        outcome = wire.unpack("topic", "1-1", fields)
+    except MalformedError as error:
+        outcome = error
+    assert tuple(fields) == before
+    if isinstance(outcome, MalformedError):
+        assert (outcome.raw, bool(outcome.reason)) == (before, True)
+    else:
+        assert canonical(outcome.id) == outcome.id
+        assert all(isinstance(part, str) for header in outcome.headers.items() for part in header)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@settings(max_examples=150, deadline=None)
+@given(fields=ENTRIES | st.lists(JUNK, max_size=5))
+def test_any_fields_are_a_message_or_malformed(dialect: str, fields: list[bytes]) -> None:
+    assert_message_or_malformed(Wire(dialect, types=[Placed]), fields)
+
+
+@st.composite
+def mutations(draw: st.DrawFn, dialect: str) -> list[bytes]:
+    message = draw(MESSAGES)
+    body = {"a": 1, "b": ["x"]} if dialect == "flat" or draw(st.booleans()) else message.body
+    fields = Wire(dialect).pack(msgspec.structs.replace(message, body=body, type="Placed"), "topic")
+    for _ in range(draw(st.integers(1, 3))):
+        at = draw(st.integers(0, len(fields) - 1))
+        part = fields[at]
+        cut, until = sorted((draw(st.integers(0, len(part))), draw(st.integers(0, len(part)))))
+        action = draw(st.sampled_from(["drop", "double", "splice", "swap"]))
+        if action == "drop" and len(fields) > 1:
+            del fields[at]
+        elif action == "double":
+            fields += fields[at - at % 2 :][:2]
+        elif action == "splice":
+            fields[at] = part[:cut] + draw(JUNK) + part[until:]
+        else:
+            fields[at] = draw(st.sampled_from(fields))
+    return fields
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_a_damaged_entry_is_a_message_or_malformed(dialect: str, data: st.DataObject) -> None:
+    assert_message_or_malformed(Wire(dialect, types=[Placed]), data.draw(mutations(dialect)))
