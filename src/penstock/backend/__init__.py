@@ -1,0 +1,1 @@
+"""Where messages are kept: the verbs of a stream server."""
