@@ -1,0 +1,122 @@
+"""Every key Penstock writes, its type, and the one cluster slot it shares with its topic.
+
+| key                                     | type   | holds |
+|-----------------------------------------|--------|-------|
+| `<topic>`                               | stream | the messages; exactly the name the user gave |
+| `penstock:{<slot>}:<topic>:dead`        | stream | dead letters of every group of the topic |
+| `penstock:{<slot>}:<topic>:cursors`     | hash   | durable cursor name → entry id; each holds back trimming |
+| `penstock:{<slot>}:<topic>:once/<uuid>` | string | entry id of a message published once; expires with its window |
+| `penstock:{<slot>}:<topic>:parked/<g>`  | zset   | failed deliveries of group g, by due time in ms |
+| `penstock:{<slot>}:<topic>:retry/<g>`   | stream | deliveries of group g that became due; read by g alone |
+| `penstock:{<slot>}:<topic>:steals/<g>`  | hash   | consumer → how often entries were taken from it |
+| `penstock:{<slot>}:<topic>:turn/<r>`    | hash   | who may read a sequential stream now, and its fencing token |
+
+No two (topic, kind, group) build the same key: kinds are fixed words, and whatever follows the last `:` is a kind
+with, behind `/`, a quoted name in which neither `:` nor `/` can occur.
+"""
+
+import re
+from urllib.parse import quote, unquote
+
+from penstock.errors import ConfigurationError
+
+_NEW_TOPIC = re.compile(r"[A-Za-z0-9._:-]*(?:\{[A-Za-z0-9._:-]+\}[A-Za-z0-9._:-]*)?")
+_RETRY = re.compile(r"penstock:\{[^}]*\}:(?P<topic>.*):retry/(?P<group>[^:/]*)", re.DOTALL)
+_OURS = "penstock:"
+_LONGEST_NAME = 1024
+
+
+def dead(topic: str) -> str:
+    return _aux(topic, "dead")
+
+
+def cursors(topic: str) -> str:
+    return _aux(topic, "cursors")
+
+
+def once(topic: str, message_id: str) -> str:
+    return _aux(topic, "once", message_id)
+
+
+def parked(topic: str, group: str) -> str:
+    return _aux(topic, "parked", group)
+
+
+def retry(topic: str, group: str) -> str:
+    return _aux(topic, "retry", group)
+
+
+def steals(topic: str, group: str) -> str:
+    return _aux(topic, "steals", group)
+
+
+def turn(topic: str, reader: str) -> str:
+    return _aux(topic, "turn", reader)
+
+
+def home(stream: str) -> str:
+    """The topic a stream belongs to: itself, or, for a group's retry stream, the topic that is retried."""
+    found = _RETRY.fullmatch(stream)
+    return unquote(found["topic"]) if found else stream
+
+
+def is_retry(stream: str) -> bool:
+    """True for a stream that only one group reads, so that a settled entry can be deleted at once."""
+    return _RETRY.fullmatch(stream) is not None
+
+
+def may_create(topic: str) -> bool:
+    """True if Penstock may create a stream of this name; any other existing stream can still be read and written."""
+    if topic.startswith(_OURS):
+        return is_retry(topic)
+    return bool(topic) and _NEW_TOPIC.fullmatch(topic) is not None
+
+
+def check_topic(topic: str) -> None:
+    """Refuse what can be no key of ours at all, before it reaches the server."""
+    if not isinstance(topic, str) or not topic:
+        raise ConfigurationError(f"a topic is a non-empty string, not {topic!r}")
+    if len(topic.encode(errors="surrogatepass")) > _LONGEST_NAME:
+        raise ConfigurationError(f"the topic name {topic[:40]!r}… is longer than {_LONGEST_NAME} bytes")
+    _check_text("topic", topic)
+    if topic.startswith(_OURS) and not is_retry(topic):
+        raise ConfigurationError(f"{topic!r} is a key of Penstock's own: topic names may not start with {_OURS!r}")
+
+
+def check_name(what: str, name: str) -> None:
+    """Groups, consumers and readers may be called anything printable of up to 256 bytes."""
+    if not isinstance(name, str) or not name:
+        raise ConfigurationError(f"a {what} name is a non-empty string, not {name!r}")
+    _check_text(what, name)
+    if len(name.encode()) > 256:
+        raise ConfigurationError(f"the {what} name {name[:40]!r}… is longer than 256 bytes")
+
+
+def refusal(topic: str) -> ConfigurationError:
+    """Why a stream of this name cannot be created, and what can be done."""
+    return ConfigurationError(
+        f"topic {topic!r} does not exist and cannot be created under this name: use letters, digits, '.', '_', ':', '-'"
+        " and at most one non-empty {tag}, or create the stream yourself first"
+    )
+
+
+def _check_text(what: str, name: str) -> None:
+    if not name.isprintable():
+        raise ConfigurationError(f"the {what} name {name!r} has characters that cannot be printed")
+
+
+def _aux(topic: str, kind: str, name: str | None = None) -> str:
+    suffix = "" if name is None else "/" + quote(name, safe="")
+    return f"{_OURS}{{{_slot(topic)}}}:{quote(topic, safe='{}:')}:{kind}{suffix}"
+
+
+def _slot(topic: str) -> str:
+    """What the server hashes for `topic`: its first {tag} if that is not empty, else the whole name.
+
+    A name with a `}` but no tag has no such spelling; its keys then hash elsewhere, which only a cluster minds.
+    """
+    start = topic.find("{")
+    end = topic.find("}", start + 1)
+    if start >= 0 and end > start + 1:
+        return topic[start + 1 : end]
+    return topic.replace("}", "%7D")

@@ -1,0 +1,56 @@
+"""Error replies and connection failures, as errors of ours that say what to do.
+
+Servers word the same failure differently (a stream that vanishes under a blocked reader is UNBLOCKED on Redis 7.0 and
+NOGROUP on Valkey), so only the leading code and the few texts below decide. What was sent is never repeated.
+"""
+
+import hiredis
+
+from penstock.errors import (
+    AuthenticationError,
+    GroupMissingError,
+    PenstockError,
+    ServerError,
+    ServerLoadingError,
+    ServerOutOfMemoryError,
+    ServerReadOnlyError,
+    WrongKeyTypeError,
+)
+
+_ADVICE: dict[str, tuple[type[PenstockError], str]] = {
+    "NOGROUP": (GroupMissingError, "the stream or the group was removed; create the group again, at 0 to skip nothing"),
+    "WRONGTYPE": (WrongKeyTypeError, "another kind of value lives at that key; rename it, or use another topic name"),
+    "OOM": (ServerOutOfMemoryError, "the server is at maxmemory; raise it, or trim and settle to make room"),
+    "READONLY": (ServerReadOnlyError, "this server is a replica; connect to the primary"),
+    "NOREPLICAS": (ServerReadOnlyError, "too few replicas are in sync; wait, or lower min-replicas-to-write"),
+    "MISCONF": (ServerReadOnlyError, "the server cannot write to its disk and refuses changes; look at its log"),
+    "MASTERDOWN": (ServerReadOnlyError, "this replica lost its primary; connect to the primary"),
+    "LOADING": (ServerLoadingError, "the server is reading its data from disk; wait"),
+    "BUSY": (ServerLoadingError, "a script keeps the server busy; wait, or stop it with SCRIPT KILL"),
+    "CLUSTERDOWN": (ServerLoadingError, "the cluster has no owner for this slot at the moment; wait"),
+    "TRYAGAIN": (ServerLoadingError, "the slot is moving to another node; wait"),
+    "NOAUTH": (AuthenticationError, "the server wants a password; put it into the URL"),
+    "WRONGPASS": (AuthenticationError, "user or password is wrong; check the URL"),
+    "NOPERM": (AuthenticationError, "the user may not do this; extend its ACL"),
+    "CROSSSLOT": (ServerError, "the keys lie in different slots; give the topics one {tag}"),
+    "MOVED": (ServerError, "this is one node of a cluster, and the key lives on another"),
+}
+
+
+def failure(reply: hiredis.ReplyError, doing: str) -> PenstockError:
+    """The error to raise for an error reply; `doing` names the action and the topic, group or id it concerns."""
+    text = str(reply)
+    code = _code(text)
+    kind, advice = _ADVICE.get(code, (ServerError, "look at the server's log"))
+    return kind(f"{doing}: the server answered {text!r}: {advice}")
+
+
+def _code(text: str) -> str:
+    code = text.split(" ", 1)[0]
+    if code == "UNBLOCKED":
+        return "READONLY" if "replica" in text else "NOGROUP"
+    if code == "ERR" and "invalid password" in text.lower():
+        return "WRONGPASS"
+    if code == "ERR" and ("no such key" in text or "requires the key to exist" in text):
+        return "NOGROUP"
+    return code

@@ -1,0 +1,140 @@
+"""One connection to the server: requests go out together, replies come back in order.
+
+Everything callers send during one turn of the event loop leaves in one write. A request that gets no reply in time
+ends the connection, because the replies behind it could no longer be told apart.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import hiredis
+
+from penstock.errors import ServerUnreachableError
+
+Reply = Any  # bytes, int, None, hiredis.ReplyError, or lists of these
+
+
+class _Waiting:
+    __slots__ = ("count", "deadline", "future", "replies")
+
+    def __init__(self, future: "asyncio.Future[Any]", replies: int, deadline: float) -> None:
+        self.future = future
+        self.count = replies
+        self.replies: list[Reply] | None = [] if replies > 1 else None
+        self.deadline = deadline
+
+
+class Link(asyncio.Protocol):
+    """Speaks to the server over a transport that is open and logged in."""
+
+    def __init__(self, transport: asyncio.Transport, place: str, *, keep: object = None) -> None:
+        self._transport = transport
+        self._keep = keep
+        self._place = place
+        self._loop = asyncio.get_running_loop()
+        self._reader = hiredis.Reader()
+        self._waiting: deque[_Waiting] = deque()
+        self._outgoing: list[bytes] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._closed_why: str | None = None
+        transport.set_protocol(self)
+
+    @property
+    def is_open(self) -> bool:
+        return self._closed_why is None
+
+    def call(self, request: bytes, *, within: float, replies: int = 1, at_once: bool = False) -> "asyncio.Future[Any]":
+        """Send a packed request; the future holds its reply, or, for `replies` > 1 packed together, the list of them.
+
+        Error replies are values, not exceptions. The future fails only if the connection does, with
+        `ServerUnreachableError`; the request may then have run. Raises the same at once, with nothing sent, if the
+        link is closed already. `at_once` does not wait for the end of the loop's turn.
+        """
+        if self._closed_why is not None:
+            raise self._lost()
+        future: asyncio.Future[Any] = self._loop.create_future()
+        deadline = self._loop.time() + within
+        self._waiting.append(_Waiting(future, replies, deadline))
+        if not self._outgoing:
+            self._loop.call_soon(self._flush)
+        self._outgoing.append(request)
+        if at_once:
+            self._flush()
+        if self._timer is None:
+            self._timer = self._loop.call_at(deadline, self._check_deadline)
+        return future
+
+    def close(self) -> None:
+        """Drop the connection; whatever still waits for a reply fails."""
+        self._fail("it was closed")
+
+    def _flush(self) -> None:
+        if self._outgoing and self._closed_why is None:
+            self._transport.write(b"".join(self._outgoing))
+        self._outgoing.clear()
+
+    def _check_deadline(self) -> None:
+        self._timer = None
+        if not self._waiting:
+            return
+        # Replies come in order, so the request in front decides. One timer at a time, so that calls neither set nor
+        # cancel any.
+        deadline = self._waiting[0].deadline
+        if deadline <= self._loop.time():
+            self._fail("it did not answer in time")
+        else:
+            self._timer = self._loop.call_at(deadline, self._check_deadline)
+
+    def data_received(self, data: bytes) -> None:
+        self._reader.feed(data)
+        try:
+            self._deliver(self._reader.gets)
+        except hiredis.ProtocolError:
+            self._fail("it sent what is not Redis protocol")
+        except IndexError:
+            self._fail("it sent a reply that nobody asked for")
+
+    def _deliver(self, next_reply: Callable[[], Reply]) -> None:
+        # One loop without a call per reply: a write of 500 messages is answered by 500 replies.
+        waiting = self._waiting
+        while (reply := next_reply()) is not False:
+            first = waiting[0]
+            if first.replies is not None:
+                first.replies.append(reply)
+                if len(first.replies) < first.count:
+                    continue
+                reply = first.replies
+            waiting.popleft()
+            if not first.future.done():
+                first.future.set_result(reply)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._fail("it closed the connection" if exc is None else f"the connection broke ({type(exc).__name__})")
+
+    def _fail(self, why: str) -> None:
+        if self._closed_why is not None:
+            return
+        self._closed_why = why
+        if self._timer is not None:
+            self._timer.cancel()
+        self._transport.abort()
+        waiting, self._waiting = self._waiting, deque()
+        for one in waiting:
+            if not one.future.done():
+                one.future.set_exception(self._lost())
+                # The caller may have been cancelled meanwhile; an error nobody collects is then no news.
+                one.future.exception()
+
+    def _lost(self) -> ServerUnreachableError:
+        return ServerUnreachableError(f"lost the connection to {self._place}: {self._closed_why}")
+
+
+# Its stub wants a tuple of exactly one word.
+pack_command: Callable[[tuple[bytes | str | int, ...]], bytes] = hiredis.pack_command  # type: ignore[assignment]
+
+
+def pack(*words: bytes | str | int) -> bytes:
+    """One request in Redis protocol."""
+    return pack_command(words)

@@ -1,0 +1,129 @@
+"""The connections of one backend: one for commands, which all callers share, and one for each blocked reader.
+
+A blocked read holds up whatever is sent behind it, so it never shares a connection with anything else.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import hiredis
+
+from penstock.backend.pace import Pace
+from penstock.backend.redis.failures import failure
+from penstock.backend.redis.link import Link, Reply, pack
+from penstock.backend.redis.opening import Opener
+from penstock.backend.redis.scripts import Script
+from penstock.errors import ServerLoadingError, ServerUnreachableError
+
+Word = bytes | str | int
+
+COMMAND_SECONDS = 5.0
+_PATIENCE_SECONDS = 4.0
+
+
+class Links:
+    """Keeps the shared connection alive and opens others on request."""
+
+    def __init__(self, opener: Opener) -> None:
+        self._opener = opener
+        self._pace = Pace()
+        self._shared: Link | None = None
+        self._opening: asyncio.Task[Link] | None = None
+        self._readers: set[Link] = set()
+        self._closed = False
+
+    @property
+    def place(self) -> str:
+        return self._opener.place
+
+    async def shared(self) -> Link:
+        """The command connection, opened again if it broke. Waits a few seconds for a server that went away."""
+        link = self._shared
+        if link is not None and link.is_open:
+            return link
+        if self._opening is None:
+            self._opening = asyncio.get_running_loop().create_task(self._reopen())
+            self._opening.add_done_callback(self._opened)
+        return await asyncio.shield(self._opening)
+
+    async def reader(self) -> Link:
+        """A connection of the caller's own, until it is closed."""
+        link = await self._open()
+        # Closed links leave here, so that a consumer that comes and goes does not make this grow.
+        self._readers = {reader for reader in self._readers if reader.is_open} | {link}
+        return link
+
+    async def close(self) -> None:
+        self._closed = True
+        if self._opening is not None:
+            self._opening.cancel()
+            await asyncio.wait([self._opening])
+        for link in [self._shared, *self._readers]:
+            if link is not None:
+                link.close()
+        self._readers.clear()
+
+    async def command(self, doing: str, *words: Word) -> Reply:
+        """Run one command; an error reply is raised. It is sent once: nothing is repeated after a broken connection."""
+        link = await self.shared()
+        return raised(await link.call(pack(*words), within=COMMAND_SECONDS), doing)
+
+    async def script(self, doing: str, script: Script, keys: Sequence[str], *args: Word) -> Any:
+        """Run a script; an error reply is raised. Sent once, but for a server that has forgotten the script's text."""
+        return raised(await self._run(script, keys, *args), doing)
+
+    async def repeatable_script(self, doing: str, script: Script, keys: Sequence[str], *args: Word) -> Any:
+        """As `script`, for those that find their own work done: sent a second time if the connection broke."""
+        try:
+            return await self.script(doing, script, keys, *args)
+        except ServerUnreachableError:
+            return await self.script(doing, script, keys, *args)
+
+    async def _run(self, script: Script, keys: Sequence[str], *args: Word) -> Reply:
+        link = await self.shared()
+        tail = (len(keys), *keys, *args)
+        reply = await link.call(pack("EVALSHA", script.sha, *tail), within=COMMAND_SECONDS)
+        if isinstance(reply, hiredis.ReplyError) and str(reply).startswith("NOSCRIPT"):
+            # Refused before it ran, so sending it again is safe; EVAL also stores the text for the next call.
+            reply = await link.call(pack("EVAL", script.text, *tail), within=COMMAND_SECONDS)
+        return reply
+
+    async def _reopen(self) -> Link:
+        deadline = asyncio.get_running_loop().time() + _PATIENCE_SECONDS
+        was_open = self._shared is not None
+        while True:
+            try:
+                self._shared = await self._open()
+            except (ServerUnreachableError, ServerLoadingError) as error:
+                # The first connection fails at once: a wrong address is likelier than a server on its way up.
+                if not (was_open or isinstance(error, ServerLoadingError)):
+                    raise
+                if asyncio.get_running_loop().time() + self._pace.left >= deadline:
+                    raise
+            else:
+                return self._shared
+
+    async def _open(self) -> Link:
+        if self._closed:
+            raise ServerUnreachableError(f"the backend for {self.place} is closed")
+        await self._pace.ready(at_most=_PATIENCE_SECONDS)
+        try:
+            link = await self._opener.open()
+        except BaseException:
+            self._pace.failed()
+            raise
+        self._pace.succeeded()
+        return link
+
+    def _opened(self, task: "asyncio.Task[Link]") -> None:
+        self._opening = None
+        if not task.cancelled():
+            task.exception()  # collected here too: every caller may have been cancelled meanwhile
+
+
+def raised(reply: Reply, doing: str) -> Reply:
+    """The reply, unless it is an error: that is raised as one of ours."""
+    if isinstance(reply, hiredis.ReplyError):
+        raise failure(reply, doing)
+    return reply

@@ -1,0 +1,24 @@
+#!lua flags=allow-oom
+-- Move a sequential reader's position.
+-- KEYS  stream, turn
+-- ARGV  group, token, the position the caller believes in, the new position, how many entries lie between
+-- Gives {'ok', new position}, {'lost', current token} or {'elsewhere', current position}.
+-- Keeps two acks of one message from both counting: only the holder of the turn moves the position, and only from where
+-- it is.
+local stream, group = KEYS[1], ARGV[1]
+local token = redis.call('HGET', KEYS[2], 'token')
+if token ~= ARGV[2] then return {'lost', token or ''} end
+for _, facts in ipairs(redis.call('XINFO', 'GROUPS', stream)) do
+  local info = {}
+  for i = 1, #facts, 2 do info[facts[i]] = facts[i + 1] end
+  if info['name'] == group then
+    if info['last-delivered-id'] ~= ARGV[3] then return {'elsewhere', info['last-delivered-id']} end
+    local set = {'XGROUP', 'SETID', stream, group, ARGV[4]}
+    if info['entries-read'] then -- without it the server could not tell the lag any more
+      set[6], set[7] = 'ENTRIESREAD', info['entries-read'] + ARGV[5]
+    end
+    redis.call(unpack(set))
+    return {'ok', ARGV[4]}
+  end
+end
+return redis.error_reply('NOGROUP no group ' .. group .. ' on ' .. stream)

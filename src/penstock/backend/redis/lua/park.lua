@@ -1,0 +1,32 @@
+#!lua
+-- Put deliveries aside until they are due, and release them.
+-- KEYS  stream, parked
+-- ARGV  group, consumer, '1' to delete them from the stream too, then per entry: id, delay in ms, parcel
+-- Gives how many were parked, how many were gone, and the ids that others hold.
+-- Keeps a failed delivery from being lost: it is in the parked set before it leaves the pending list, in one step.
+local stream, parked, group, me = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
+local kind = redis.call('TYPE', parked).ok
+if kind ~= 'zset' and kind ~= 'none' then
+  return redis.error_reply('WRONGTYPE ' .. parked .. ' is a ' .. kind .. ', not a zset')
+end
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local ids, members, gone, fenced = {}, {}, 0, {}
+for i = 4, #ARGV, 3 do
+  local row = redis.call('XPENDING', stream, group, ARGV[i], ARGV[i], 1)[1]
+  if not row then
+    gone = gone + 1
+  elseif row[2] ~= me then
+    fenced[#fenced + 1] = ARGV[i]
+  else
+    ids[#ids + 1] = ARGV[i]
+    members[#members + 1] = string.format('%.0f', now + ARGV[i + 1])
+    members[#members + 1] = ARGV[i + 2]
+  end
+end
+if #ids > 0 then
+  redis.call('ZADD', parked, unpack(members))
+  redis.call('XACK', stream, group, unpack(ids))
+  if ARGV[3] == '1' then redis.call('XDEL', stream, unpack(ids)) end
+end
+return {#ids, gone, fenced}

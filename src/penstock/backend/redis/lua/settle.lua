@@ -1,0 +1,30 @@
+#!lua flags=allow-oom
+-- Ack entries that are still ours.
+-- KEYS  stream, steals
+-- ARGV  group, consumer, fence, '1' to delete them too, then entry ids
+-- Gives the consumer's counter (or '' if it has none), how many were acked, how many were gone, and the ids of others.
+-- Keeps a consumer that was robbed from acking what another one is working on. If nothing was taken since before these
+-- were read, all of them are ours; else each is looked up.
+local stream, group, me = KEYS[1], ARGV[1], ARGV[2]
+local counter = redis.call('HGET', KEYS[2], me) or ''
+local mine, gone, fenced = {}, 0, {}
+if counter == ARGV[3] then
+  for i = 5, #ARGV do mine[#mine + 1] = ARGV[i] end
+else
+  for i = 5, #ARGV do
+    local row = redis.call('XPENDING', stream, group, ARGV[i], ARGV[i], 1)[1]
+    if not row then
+      gone = gone + 1
+    elseif row[2] == me then
+      mine[#mine + 1] = ARGV[i]
+    else
+      fenced[#fenced + 1] = ARGV[i]
+    end
+  end
+end
+local acked = 0
+if #mine > 0 then
+  acked = redis.call('XACK', stream, group, unpack(mine))
+  if ARGV[4] == '1' then redis.call('XDEL', stream, unpack(mine)) end
+end
+return {counter, acked, gone + #mine - acked, fenced}

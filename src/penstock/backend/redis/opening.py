@@ -1,0 +1,166 @@
+"""Opening a connection: redis-py resolves, connects, encrypts and logs in; then its transport becomes a `Link`.
+
+redis-py's own retries stay off here. It would try for a minute before it says that a server is down, and its command
+layer re-sends what may have run.
+"""
+
+import asyncio
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import hiredis
+import redis.asyncio
+import redis.exceptions
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+
+from penstock.backend.address import Address
+from penstock.backend.redis.failures import failure
+from penstock.backend.redis.link import Link, pack
+from penstock.errors import (
+    ConfigurationError,
+    PenstockError,
+    ServerError,
+    ServerTooOldError,
+    ServerUnreachableError,
+)
+
+CONNECT_SECONDS = 3.0
+_OLDEST = {"redis": (7, 0), "valkey": (7, 2)}
+
+
+class Opener:
+    """Opens as many links as are asked for, all to the same place as the same user."""
+
+    def __init__(self, make_connection: Callable[[], Any], place: str) -> None:
+        self._make_connection = make_connection
+        self.place = place
+
+    @classmethod
+    def to(cls, address: Address) -> "Opener":
+        connection_class, options = _connection(address)
+        return cls(lambda: connection_class(**options), str(address))
+
+    @classmethod
+    def like(cls, client: "redis.asyncio.Redis") -> "Opener":
+        """Open where this client would, with its credentials; the client itself is neither used nor closed."""
+        if not isinstance(client, redis.asyncio.Redis):
+            raise ConfigurationError(
+                f"from_client() takes a redis.asyncio.Redis, not {type(client).__module__}.{type(client).__name__}"
+            )
+        pool = client.connection_pool
+        connection_class = pool.connection_class
+        given = {name: value for name, value in pool.connection_kwargs.items() if _is_ours_to_pass(name)}
+        options = {**given, **_our_options()}
+        place = given.get("path") or f"{given.get('host', 'the server of the given client')}:{given.get('port', '')}"
+        return cls(lambda: connection_class(**options), str(place).rstrip(":"))
+
+    async def open(self) -> Link:
+        """Connect, log in and check that the server is one we support, within `CONNECT_SECONDS`."""
+        try:
+            async with asyncio.timeout(CONNECT_SECONDS):
+                return await self._open()
+        except TimeoutError:
+            raise ServerUnreachableError(
+                f"{self.place} did not answer within {CONNECT_SECONDS:g} s: is it up, and is the address right?"
+            ) from None
+
+    async def _open(self) -> Link:
+        connection = self._make_connection()
+        try:
+            await connection.connect()
+        except redis.exceptions.RedisError as error:
+            raise self._refusal(error) from None
+        link = _take_over(connection, self.place)
+        try:
+            await self._check_version(link)
+        except BaseException:
+            link.close()
+            raise
+        return link
+
+    def _refusal(self, error: redis.exceptions.RedisError) -> PenstockError:
+        if isinstance(error, redis.exceptions.ResponseError) or _is_login_failure(error):
+            return failure(hiredis.ReplyError(_with_code(error)), f"cannot log in to {self.place}")
+        if isinstance(error, redis.exceptions.BusyLoadingError):
+            return failure(hiredis.ReplyError(f"LOADING {error}"), f"cannot use {self.place} yet")
+        return ServerUnreachableError(
+            f"cannot connect to {self.place}: {_first_line(error)}; is the server up, and is the address right?"
+        )
+
+    async def _check_version(self, link: Link) -> None:
+        # HELLO, not INFO: every user may run it, and Valkey answers with its own version, not the one it emulates.
+        reply = await link.call(pack("HELLO"), within=CONNECT_SECONDS)
+        if isinstance(reply, hiredis.ReplyError):
+            raise failure(reply, f"cannot ask {self.place} for its version")
+        facts = dict(zip(reply[::2], reply[1::2], strict=True))
+        name, version = facts[b"server"].decode(), facts[b"version"].decode()
+        numbers = tuple(int(part) for part in version.split(".")[:2])
+        if numbers < _OLDEST.get(name, (7, 0)):
+            raise ServerTooOldError(
+                f"{self.place} is {name} {version}, which is too old: Penstock needs Redis 7.0 or Valkey 7.2 or newer"
+            )
+        if facts[b"mode"] == b"sentinel":
+            raise ServerError(
+                f"{self.place} is a Sentinel, not a data server: pass a client made by Sentinel.master_for()"
+            )
+
+
+def _connection(address: Address) -> tuple[type[Any], dict[str, Any]]:
+    options: dict[str, Any] = {
+        "db": address.db,
+        "username": address.username,
+        "password": address.password,
+        **address.options,
+        **_our_options(),
+    }
+    if address.kind == "unix":
+        return redis.asyncio.UnixDomainSocketConnection, {"path": address.path, **options}
+    options |= {"host": address.host, "port": address.port, "socket_keepalive": True}
+    if address.kind == "tls":
+        return redis.asyncio.SSLConnection, {"ssl_check_hostname": True, "ssl_cert_reqs": "required", **options}
+    return redis.asyncio.Connection, options
+
+
+def _our_options() -> dict[str, Any]:
+    return {
+        "protocol": 2,
+        "decode_responses": False,
+        "retry": Retry(NoBackoff(), 0),
+        "retry_on_error": [],
+        "socket_timeout": CONNECT_SECONDS,
+        "socket_connect_timeout": CONNECT_SECONDS,
+        "health_check_interval": 0,
+    }
+
+
+def _is_ours_to_pass(name: str) -> bool:
+    # These tie a connection to the client's own pool, and make sense only with RESP3.
+    return not name.startswith(("maint_notifications", "orig_", "event_dispatcher"))
+
+
+def _take_over(connection: Any, place: str) -> Link:
+    writer = connection._writer  # redis-py has no public way to hand a transport over; 8.1 is pinned below 9
+    # The writer goes along: both it and the connection close the transport when they are collected.
+    link = Link(writer.transport, place, keep=writer)
+    connection._writer = connection._reader = None
+    return link
+
+
+def _is_login_failure(error: Exception) -> bool:
+    return isinstance(error, redis.exceptions.AuthenticationError | redis.exceptions.AuthorizationError)
+
+
+def _with_code(error: Exception) -> str:
+    """redis-py strips the code of the errors it knows; ours are recognised by it."""
+    text = _first_line(error)
+    if isinstance(error, redis.exceptions.NoPermissionError):
+        return f"NOPERM {text}"
+    if _is_login_failure(error):
+        return f"WRONGPASS {text}"
+    return text
+
+
+def _first_line(error: Exception) -> str:
+    return inspect.cleandoc(str(error)).split("\n", 1)[0].rstrip(".")

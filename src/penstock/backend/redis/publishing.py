@@ -1,0 +1,160 @@
+"""Writing messages. A bare publish is sent exactly once; only `publish_once` may be sent again."""
+
+import asyncio
+from collections import deque
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+from penstock.backend import keys
+from penstock.backend.entry import Published
+from penstock.backend.redis.failures import failure
+from penstock.backend.redis.link import Reply, pack_command
+from penstock.backend.redis.links import COMMAND_SECONDS, Links, Word
+from penstock.backend.redis.scripts import load
+from penstock.backend.redis.verbs import Verbs, milliseconds
+from penstock.errors import PenstockError, PublishUnknownError, ServerUnreachableError
+from penstock.message.ids import canonical
+from penstock.message.message import Message
+
+_MESSAGES_PER_WRITE = 500
+_MESSAGES_PER_SCRIPT = 100
+_BYTES_PER_WRITE = 1024 * 1024
+_WRITES_UNDER_WAY = 2
+
+
+class Publishing(Verbs):
+    """`publish`, `publish_many` and `publish_once` of the Redis backend."""
+
+    async def publish(self, stream: str, message: Message[Any]) -> str:
+        request = pack_command((*self._append_head(stream), *self._wire(stream).pack(message, stream)))
+        link = await self._links.shared()
+        try:
+            reply = await link.call(request, within=COMMAND_SECONDS)
+        except ServerUnreachableError:
+            raise PublishUnknownError(stream, message.id) from None
+        return _entry_id(reply, stream)
+
+    async def publish_many(self, stream: str, messages: Sequence[Message[Any]]) -> list[str | PenstockError]:
+        results: list[str | PenstockError] = []
+        under_way: deque[_Write] = deque()
+        at = 0
+        while at < len(messages):
+            write = self._pack_write(stream, messages, at)
+            at += len(write.ids)
+            await write.send(self._links)
+            under_way.append(write)
+            # The server works on one write while we pack the next; more of them would only fill memory.
+            if len(under_way) > _WRITES_UNDER_WAY:
+                results += await under_way.popleft().results(stream)
+        for write in under_way:
+            results += await write.results(stream)
+        return results
+
+    async def publish_once(
+        self, stream: str, messages: Sequence[Message[Any]], *, window: timedelta
+    ) -> list[Published]:
+        keys.check_topic(stream)
+        window_ms = milliseconds("window", window, least=1)
+        packed = [(message, self._wire(stream).pack(message, stream)) for message in messages]
+        published: list[Published] = []
+        for start in range(0, len(packed), _MESSAGES_PER_SCRIPT):
+            published += await self._publish_once(stream, packed[start : start + _MESSAGES_PER_SCRIPT], window_ms)
+        return published
+
+    async def _publish_once(
+        self, stream: str, packed: "list[tuple[Message[Any], list[bytes]]]", window_ms: int
+    ) -> list[Published]:
+        # By the canonical spelling, which `pack` has checked: one message must not pass as two in upper and lower case.
+        names = [stream, *(keys.once(stream, canonical(message.id) or "") for message, _ in packed)]
+        args: list[Word] = [window_ms, int(keys.may_create(stream))]
+        for _, fields in packed:
+            args += [len(fields), *fields]
+        try:
+            doing = f"cannot publish to {stream!r}"
+            # Safe to send again: the script itself finds what an earlier try has written.
+            rows = await self._links.repeatable_script(doing, load("publish_once"), names, *args)
+        except ServerUnreachableError:
+            raise PublishUnknownError(stream, packed[0][0].id) from None
+        if any(not entry_id for entry_id, _ in rows):
+            raise keys.refusal(stream)
+        return [Published(entry_id.decode(), bool(duplicate)) for entry_id, duplicate in rows]
+
+    def _pack_write(self, stream: str, messages: Sequence[Message[Any]], at: int) -> "_Write":
+        """The next messages, as many as fit one write."""
+        write = _Write()
+        head, fields_of = self._append_head(stream), self._wire(stream).pack
+        size = 0
+        for message in messages[at : at + _MESSAGES_PER_WRITE]:
+            write.ids.append(message.id)
+            try:
+                request = pack_command((*head, *fields_of(message, stream)))
+            except PenstockError as error:
+                write.refused[len(write.ids) - 1] = error
+                continue
+            write.requests.append(request)
+            size += len(request)
+            if size >= _BYTES_PER_WRITE:
+                break
+        return write
+
+    def _append_head(self, stream: str) -> tuple[bytes, ...]:
+        head = self._append_heads.get(stream)
+        if head is None:
+            head = self._append_heads[stream] = _append_head(stream)
+        return head
+
+
+def _append_head(stream: str) -> tuple[bytes, ...]:
+    keys.check_topic(stream)
+    name = stream.encode()
+    return (b"XADD", name, b"*") if keys.may_create(stream) else (b"XADD", name, b"NOMKSTREAM", b"*")
+
+
+class _Write:
+    """One write of `publish_many`: the messages it answers for, and the requests of those that could be packed."""
+
+    def __init__(self) -> None:
+        self.ids: list[str] = []
+        self.requests: list[bytes] = []
+        self.refused: dict[int, PenstockError] = {}
+        self._replies: asyncio.Future[Any] | None = None
+        self._unsent: PenstockError | None = None
+
+    async def send(self, links: Links) -> None:
+        if not self.requests:
+            return
+        try:
+            link = await links.shared()
+            request = b"".join(self.requests)
+            self._replies = link.call(request, within=COMMAND_SECONDS, replies=len(self.requests), at_once=True)
+        except PenstockError as error:
+            self._unsent = error
+
+    async def results(self, stream: str) -> "list[str | PenstockError]":
+        """One for each message: where it is stored, or why it is not, or that nobody knows."""
+        written = iter(await self._written(stream))
+        if not self.refused:
+            return list(written)
+        return [self.refused[n] if n in self.refused else next(written) for n in range(len(self.ids))]
+
+    async def _written(self, stream: str) -> "list[str | PenstockError]":
+        if self._replies is None:
+            return [self._unsent] * len(self.requests) if self._unsent is not None else []
+        try:
+            replies = await self._replies
+        except ServerUnreachableError:
+            sent = (id for n, id in enumerate(self.ids) if n not in self.refused)
+            return [PublishUnknownError(stream, id) for id in sent]
+        replies = replies if isinstance(replies, list) else [replies]
+        return [reply.decode() if type(reply) is bytes else _refusal(reply, stream) for reply in replies]
+
+
+def _refusal(reply: Reply, stream: str) -> PenstockError:
+    return keys.refusal(stream) if reply is None else failure(reply, f"cannot publish to {stream!r}")
+
+
+def _entry_id(reply: Reply, stream: str) -> str:
+    if type(reply) is bytes:
+        return reply.decode()
+    raise _refusal(reply, stream)

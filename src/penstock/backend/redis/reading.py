@@ -1,0 +1,120 @@
+"""Fetching entries for a group: new ones, and those whose consumer died."""
+
+import asyncio
+from collections.abc import Collection, Sequence
+from datetime import UTC, datetime, timedelta
+
+from penstock.backend import keys
+from penstock.backend.entry import ClaimedMessage, FetchedEntry, Malformed, PartialDeliveryState
+from penstock.backend.parcel import split_record
+from penstock.backend.redis.links import Word
+from penstock.backend.redis.scripts import load
+from penstock.backend.redis.seat import Entry, Seat
+from penstock.backend.redis.verbs import Verbs, check_names, milliseconds, whole_number
+from penstock.errors import MalformedError
+from penstock.message.wire import Wire
+
+_LONGEST_BLOCK_MS = 10_000  # a dead peer is noticed this much, and a margin, later
+_PAGES_PER_RECLAIM = 10
+_PENDING_PER_PAGE = 200
+
+
+class Reading(Verbs):
+    """`read_new`, `reclaim_idle` and `read_range` of the Redis backend."""
+
+    _seats: dict[tuple[str, str, str], Seat]
+
+    def _seat(self, stream: str, group: str, consumer: str) -> Seat:
+        seat = self._seats.get((stream, group, consumer))
+        if seat is None:
+            check_names(stream, group, consumer)
+            seat = self._seats[stream, group, consumer] = Seat(stream, group, consumer)
+        return seat
+
+    async def read_new(
+        self, stream: str, group: str, consumer: str, count: int, timeout: timedelta, *, ahead: bool = False
+    ) -> list[FetchedEntry]:
+        whole_number("count", count)
+        left_ms = milliseconds("timeout", timeout)
+        seat = self._seat(stream, group, consumer)
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + left_ms / 1000
+        while True:
+            batch = await seat.fetch(self._links, count, min(left_ms, _LONGEST_BLOCK_MS), ahead=ahead)
+            left_ms = int((deadline - clock()) * 1000)
+            if batch.entries or left_ms <= 0:
+                return Page(stream, self._wire(keys.home(stream)), batch.fence).open(batch.entries)
+
+    async def reclaim_idle(
+        self, stream: str, group: str, consumer: str, min_idle: timedelta, count: int, *, running: Collection[str] = ()
+    ) -> list[FetchedEntry]:
+        whole_number("count", count)
+        idle_ms = milliseconds("min_idle", min_idle)
+        seat = self._seat(stream, group, consumer)
+        page = Page(stream, self._wire(keys.home(stream)), await seat.enroll(self._links), redelivered=True)
+        names = [stream, keys.steals(keys.home(stream), group)]
+        found: list[FetchedEntry] = []
+        for _ in range(_PAGES_PER_RECLAIM):
+            room = count - len(found)
+            args: list[Word] = [group, consumer, idle_ms, seat.reclaim_from, room, _PENDING_PER_PAGE, *running]
+            doing = f"cannot reclaim entries of {stream!r} for group {group!r}"
+            cursor, entries, _, lost = await self._links.script(doing, load("reclaim"), names, *args)
+            seat.reclaim_from = cursor.decode()
+            found += page.open(entries)
+            found += [page.lost(entry_id.decode()) for entry_id in lost]
+            if seat.reclaim_from == "-" or len(found) >= count:
+                break
+        return found
+
+    async def read_range(self, stream: str, start: str, end: str, count: int) -> list[FetchedEntry]:
+        keys.check_topic(stream)
+        whole_number("count", count)
+        entries = await self._links.command(f"cannot read {stream!r}", "XRANGE", stream, start, end, "COUNT", count)
+        return Page(stream, self._wire(keys.home(stream)), 0).open(entries)
+
+
+class Page:
+    """Turns entries of one stream into results, one each, so that a bad one never hides its neighbours."""
+
+    def __init__(self, stream: str, wire: Wire, fence: int, *, redelivered: bool = False) -> None:
+        self._stream = stream
+        self._topic = keys.home(stream)
+        self._is_retry = keys.is_retry(stream)
+        self._wire = wire
+        self._fence = fence
+        self._now = now = datetime.now(UTC)
+        self._state = PartialDeliveryState(1, now, now, redelivered)
+
+    def open(self, entries: Sequence[Entry]) -> list[FetchedEntry]:
+        if self._is_retry:
+            return [self._retried(raw_id.decode(), fields or []) for raw_id, fields in entries]
+        found: list[FetchedEntry] = []
+        add, unpack = found.append, self._wire.unpack
+        topic, stream, state, fence = self._topic, self._stream, self._state, self._fence
+        for raw_id, fields in entries:
+            entry_id = raw_id.decode()
+            try:
+                message = unpack(topic, entry_id, fields)
+            except MalformedError as error:
+                add(Malformed(entry_id, error, state, stream, entry_id, fence))
+            else:
+                add(ClaimedMessage(entry_id, message, state, stream, entry_id, fence, fields))
+        return found
+
+    def lost(self, entry_id: str) -> Malformed:
+        """A pending entry whose content is gone."""
+        reason = "it was trimmed or deleted while it was pending, before the group had settled it"
+        error = MalformedError(self._topic, entry_id, reason, ())
+        return Malformed(entry_id, error, self._state, self._stream, entry_id, self._fence, lost=True)
+
+    def _retried(self, entry_id: str, raw: list[bytes]) -> FetchedEntry:
+        fields, record = split_record(raw)
+        if record is None:
+            error = MalformedError(self._topic, entry_id, "it has no record of the attempts before it", raw)
+            return Malformed(entry_id, error, self._state, self._stream, entry_id, self._fence)
+        state = PartialDeliveryState(record.attempt, record.first, self._now, redelivered=True)
+        try:
+            message = self._wire.unpack(self._topic, record.entry, fields)
+        except MalformedError as error:
+            return Malformed(entry_id, error, state, self._stream, record.entry, self._fence)
+        return ClaimedMessage(entry_id, message, state, self._stream, record.entry, self._fence, fields)

@@ -1,0 +1,122 @@
+"""Making outcomes durable: what leaves the pending list was proved to be ours first, and copied if it must live on."""
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import TypeVar
+
+from penstock.backend import keys
+from penstock.backend.entry import DeadLetter, FetchedEntry, Park, Settled
+from penstock.backend.parcel import dead_fields, pack_fields, parked_fields, unopenable
+from penstock.backend.redis.links import Word
+from penstock.backend.redis.reading import Reading
+from penstock.backend.redis.scripts import load
+from penstock.backend.redis.verbs import check_names, milliseconds, whole_number
+
+T = TypeVar("T")
+
+_IDS_PER_CALL = 1000
+_COPIES_PER_CALL = 100
+_LOOKUPS_PER_CALL = 250
+_HANDED_BACK_MS = 365 * 86_400_000
+
+
+class Settling(Reading):
+    """`settle`, `ack`, `ack_many`, `renew`, `release` and `promote` of the Redis backend."""
+
+    async def settle(
+        self,
+        stream: str,
+        group: str,
+        consumer: str,
+        *,
+        done: Sequence[FetchedEntry] = (),
+        parked: Sequence[Park] = (),
+        dead: Sequence[DeadLetter] = (),
+    ) -> Settled:
+        result = Settled()
+        for entries in _chunks(done, _IDS_PER_CALL):
+            result += await self._complete(stream, group, consumer, entries)
+        for parks in _chunks(parked, _COPIES_PER_CALL):
+            result += await self._park(stream, group, consumer, parks)
+        for letters in _chunks(dead, _COPIES_PER_CALL):
+            result += await self._dead_letter(stream, group, consumer, letters)
+        return result
+
+    async def ack(self, stream: str, group: str, message_id: str) -> None:
+        await self.ack_many(stream, group, [message_id])
+
+    async def ack_many(self, stream: str, group: str, message_ids: Sequence[str]) -> int:
+        check_names(stream, group)
+        doing = f"cannot ack entries of {stream!r} for group {group!r}"
+        acked = 0
+        for ids in _chunks(message_ids, _IDS_PER_CALL):
+            acked += await self._links.command(doing, "XACK", stream, group, *ids)
+        return acked
+
+    async def renew(self, stream: str, group: str, consumer: str, entry_ids: Sequence[str]) -> list[str]:
+        return await self._touch(stream, group, consumer, entry_ids, 0)
+
+    async def release(self, stream: str, group: str, consumer: str, entry_ids: Sequence[str]) -> list[str]:
+        return await self._touch(stream, group, consumer, entry_ids, _HANDED_BACK_MS)
+
+    async def promote(self, topic: str, group: str, limit: int = 100) -> tuple[int, timedelta | None]:
+        check_names(topic, group)
+        whole_number("limit", limit)
+        names = [keys.parked(topic, group), keys.retry(topic, group), keys.dead(topic)]
+        doing = f"cannot promote parked deliveries of {topic!r} for group {group!r}"
+        last_words = unopenable(topic, group, datetime.now(UTC))
+        moved, next_ms = await self._links.script(doing, load("promote"), names, group, limit, *last_words)
+        return moved, None if next_ms < 0 else timedelta(milliseconds=next_ms)
+
+    async def _complete(self, stream: str, group: str, consumer: str, entries: Sequence[FetchedEntry]) -> Settled:
+        seat = self._seat(stream, group, consumer)
+        ids = [entry.id for entry in entries]
+        fences = {entry.fence for entry in entries}
+        # Entries of different fences were read across a theft: whatever the counter is, each must be looked up.
+        fence = fences.pop() if len(fences) == 1 else -1
+        names = [stream, keys.steals(keys.home(stream), group)]
+        args: list[Word] = [group, consumer, fence, int(keys.is_retry(stream)), *ids]
+        doing = f"cannot settle {len(ids)} entries of {stream!r} for group {group!r}"
+        counter, acked, gone, fenced = await self._links.repeatable_script(doing, load("settle"), names, *args)
+        # What is read from now on was read after this counter was seen. None: the counters were deleted; enroll again.
+        seat.fence = int(counter) if counter else None
+        return Settled(acked, gone, _decoded(fenced))
+
+    async def _park(self, stream: str, group: str, consumer: str, parks: Sequence[Park]) -> Settled:
+        check_names(stream, group, consumer)
+        names = [stream, keys.parked(keys.home(stream), group)]
+        args: list[Word] = [group, consumer, int(keys.is_retry(stream))]
+        for park in parks:
+            args += [park.entry.id, milliseconds("delay", park.delay), pack_fields(parked_fields(park))]
+        doing = f"cannot park {len(parks)} deliveries of {stream!r} for group {group!r}"
+        ok, gone, fenced = await self._links.repeatable_script(doing, load("park"), names, *args)
+        return Settled(ok, gone, _decoded(fenced))
+
+    async def _dead_letter(self, stream: str, group: str, consumer: str, letters: Sequence[DeadLetter]) -> Settled:
+        check_names(stream, group, consumer)
+        topic = keys.home(stream)
+        args: list[Word] = [group, consumer, int(keys.is_retry(stream))]
+        for letter in letters:
+            fields = dead_fields(letter, topic, group)
+            args += [letter.entry.id, len(fields), *fields]
+        doing = f"cannot dead-letter {len(letters)} entries of {stream!r} for group {group!r}"
+        names = [stream, keys.dead(topic)]
+        ok, gone, fenced = await self._links.repeatable_script(doing, load("dead_letter"), names, *args)
+        return Settled(ok, gone, _decoded(fenced))
+
+    async def _touch(self, stream: str, group: str, consumer: str, entry_ids: Sequence[str], idle_ms: int) -> list[str]:
+        check_names(stream, group, consumer)
+        lost: list[str] = []
+        doing = f"cannot renew or release entries of {stream!r} for group {group!r}"
+        for ids in _chunks(entry_ids, _LOOKUPS_PER_CALL):
+            args: list[Word] = [group, consumer, idle_ms, *ids]
+            lost += _decoded(await self._links.repeatable_script(doing, load("touch"), [stream], *args))
+        return lost
+
+
+def _chunks(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    return (items[start : start + size] for start in range(0, len(items), size))
+
+
+def _decoded(ids: Sequence[bytes]) -> tuple[str, ...]:
+    return tuple([entry_id.decode() for entry_id in ids])

@@ -1,0 +1,154 @@
+"""What a dead consumer held goes to a living one, once, and nothing of it is lost in silence."""
+
+import asyncio
+from datetime import timedelta
+
+import redis
+
+from penstock.backend import keys
+from penstock.backend.entry import ClaimedMessage, DeadLetter, Malformed, Settled
+from penstock.backend.parcel import split_dead
+from penstock.backend.redis import RedisBackend
+from penstock.message.message import Message
+
+NOW = timedelta(0)
+HOUR = timedelta(hours=1)
+
+
+async def publish(backend: RedisBackend, topic: str, count: int) -> None:
+    await backend.create_group(topic, "g")
+    await backend.publish_many(topic, [Message({"n": n}) for n in range(count)])
+
+
+def age(admin: "redis.Redis", topic: str, consumer: str, ids: list[str], idle_ms: int = 3_600_000) -> None:
+    admin.xclaim(topic, "g", consumer, 0, ids, idle=idle_ms, justid=True)
+
+
+async def test_only_entries_that_were_idle_long_enough_are_taken(
+    backend: RedisBackend, topic: str, admin: "redis.Redis"
+) -> None:
+    await publish(backend, topic, 3)
+    entries = await backend.read_new(topic, "g", "dead", 3, NOW)
+    age(admin, topic, "dead", [entries[1].id])
+    taken = await backend.reclaim_idle(topic, "g", "alive", HOUR, 10)
+    assert [entry.id for entry in taken] == [entries[1].id]
+    assert isinstance(taken[0], ClaimedMessage)
+    assert taken[0].message.body == {"n": 1}
+    assert taken[0].state.redelivered
+    assert taken[0].state.attempt == 1  # being handed out again is no failure of the handler's
+
+
+async def test_no_more_are_taken_than_there_is_room_for_and_the_rest_keeps_its_age(
+    backend: RedisBackend, topic: str, admin: "redis.Redis"
+) -> None:
+    await publish(backend, topic, 5)
+    entries = await backend.read_new(topic, "g", "dead", 5, NOW)
+    age(admin, topic, "dead", [entry.id for entry in entries])
+    ids = []
+    for room in (2, 2, 2):
+        taken = await backend.reclaim_idle(topic, "g", "alive", HOUR, room)
+        assert len(taken) <= room
+        ids += [entry.id for entry in taken]
+    assert ids == [entry.id for entry in entries]
+
+
+async def test_eight_reclaimers_never_take_the_same_entry(
+    backend: RedisBackend, topic: str, admin: "redis.Redis"
+) -> None:
+    await publish(backend, topic, 400)
+    entries = await backend.read_new(topic, "g", "dead", 400, NOW)
+    age(admin, topic, "dead", [entry.id for entry in entries])
+
+    async def reclaim(number: int) -> list[str]:
+        taken: list[str] = []
+        while page := await backend.reclaim_idle(topic, "g", f"heir-{number}", HOUR, 7):
+            taken += [entry.id for entry in page]
+        return taken
+
+    shares = await asyncio.gather(*(reclaim(number) for number in range(8)))
+    assert sorted(entry for share in shares for entry in share) == sorted(entry.id for entry in entries)
+    assert sum(bool(share) for share in shares) > 1
+
+
+async def test_what_the_consumer_is_working_on_is_not_taken_from_itself(backend: RedisBackend, topic: str) -> None:
+    await publish(backend, topic, 3)
+    entries = await backend.read_new(topic, "g", "a", 3, NOW)
+    running = [entries[0].id, entries[2].id]
+    taken = await backend.reclaim_idle(topic, "g", "a", NOW, 10, running=running)
+    assert [entry.id for entry in taken] == [entries[1].id]
+
+
+async def test_what_an_earlier_life_of_the_same_consumer_left_is_taken(backend: RedisBackend, topic: str) -> None:
+    await publish(backend, topic, 1)
+    (left,) = await backend.read_new(topic, "g", "a", 1, NOW)
+    (taken,) = await backend.reclaim_idle(topic, "g", "a", NOW, 10)
+    assert taken.id == left.id
+    assert await backend.settle(topic, "g", "a", done=[taken]) == Settled(ok=1)
+
+
+async def test_a_scan_looks_at_a_bounded_part_and_goes_on_next_time(
+    backend: RedisBackend, topic: str, admin: "redis.Redis"
+) -> None:
+    await publish(backend, topic, 5000)
+    entries = await backend.read_new(topic, "g", "busy", 5000, NOW)
+    age(admin, topic, "busy", [entries[-1].id])
+    calls = 0
+    while not (taken := await backend.reclaim_idle(topic, "g", "alive", HOUR, 10)):
+        calls += 1
+        assert calls < 10
+    assert calls >= 2  # 5,000 rows are more than one call looks at
+    assert [entry.id for entry in taken] == [entries[-1].id]
+
+
+async def test_an_entry_deleted_while_pending_is_reported_until_it_is_settled(
+    backend: RedisBackend, topic: str, admin: "redis.Redis"
+) -> None:
+    await publish(backend, topic, 3)
+    entries = await backend.read_new(topic, "g", "dead", 3, NOW)
+    admin.xdel(topic, entries[0].id)
+    admin.xtrim(topic, maxlen=1, approximate=False)
+    for reclaimer in ("alive", "other"):
+        taken = await backend.reclaim_idle(topic, "g", reclaimer, NOW, 10)
+        lost = [entry for entry in taken if isinstance(entry, Malformed) and entry.lost]
+        assert [entry.id for entry in lost] == [entries[0].id, entries[1].id]
+    letters = [DeadLetter(entry, "lost") for entry in lost]
+    assert await backend.settle(topic, "g", "alive", dead=letters) == Settled(ok=2)
+    assert await backend.settle(topic, "g", "other", dead=letters) == Settled(gone=2)
+    records = [
+        split_dead([part for pair in stored.items() for part in pair])[0]
+        for _, stored in admin.xrange(keys.dead(topic))
+    ]
+    assert [(record.entry, record.lost) for record in records] == [(entries[0].id, True), (entries[1].id, True)]
+    assert admin.xpending(topic, "g")["pending"] == 1
+
+
+async def test_a_consumer_that_holds_entries_is_not_removed(
+    backend: RedisBackend, topic: str, admin: "redis.Redis"
+) -> None:
+    await publish(backend, topic, 1)
+    entries = await backend.read_new(topic, "g", "a", 1, NOW)
+    assert await backend.forget_consumer(topic, "g", "a") is False
+    assert admin.xpending(topic, "g")["pending"] == 1
+    await backend.settle(topic, "g", "a", done=entries)
+    assert await backend.forget_consumer(topic, "g", "a") is True
+    assert admin.xinfo_consumers(topic, "g") == []
+    assert admin.hlen(keys.steals(topic, "g")) == 0
+    assert await backend.forget_consumer(topic, "g", "a") is True
+
+
+async def test_forgetting_a_consumer_of_a_vanished_stream_or_group_is_fine(
+    backend: RedisBackend, topic: str, admin: "redis.Redis"
+) -> None:
+    assert await backend.forget_consumer(topic, "g", "a") is True
+    await publish(backend, topic, 1)
+    admin.xgroup_destroy(topic, "g")
+    assert await backend.forget_consumer(topic, "g", "a") is True
+
+
+async def test_entries_thrown_away_with_their_consumer_are_gone_when_settled(
+    backend: RedisBackend, topic: str, admin: "redis.Redis"
+) -> None:
+    await publish(backend, topic, 2)
+    entries = await backend.read_new(topic, "g", "a", 2, NOW)
+    assert admin.xgroup_delconsumer(topic, "g", "a") == 2
+    assert await backend.settle(topic, "g", "a", done=entries) == Settled(gone=2)

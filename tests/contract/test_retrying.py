@@ -1,0 +1,213 @@
+"""A failed delivery waits, comes back to its own group when due, and keeps its identity on the way."""
+
+from datetime import timedelta
+
+import pytest
+import redis
+
+from penstock.backend import keys
+from penstock.backend.entry import ClaimedMessage, DeadLetter, Malformed, Park, Settled
+from penstock.backend.parcel import split_dead
+from penstock.backend.redis import RedisBackend
+from penstock.errors import ConfigurationError, ServerOutOfMemoryError, WrongKeyTypeError
+from penstock.message.message import Message
+
+NOW = timedelta(0)
+HOUR = timedelta(hours=1)
+
+
+async def lease(backend: RedisBackend, topic: str, bodies: list[object]) -> list[ClaimedMessage]:
+    await backend.create_group(topic, "g")
+    await backend.publish_many(topic, [Message(body, key="k", headers={"a": "b"}) for body in bodies])
+    entries = await backend.read_new(topic, "g", "c", len(bodies), NOW)
+    return [entry for entry in entries if isinstance(entry, ClaimedMessage)]
+
+
+async def retried(backend: RedisBackend, topic: str, count: int = 10) -> list[ClaimedMessage]:
+    entries = await backend.read_new(keys.retry(topic, "g"), "g", "c", count, NOW)
+    return [entry for entry in entries if isinstance(entry, ClaimedMessage)]
+
+
+async def test_a_parked_delivery_comes_back_as_the_same_message_with_its_attempt(
+    backend: RedisBackend, topic: str
+) -> None:
+    (entry,) = await lease(backend, topic, [{"n": 1}])
+    await backend.settle(topic, "g", "c", parked=[Park(entry, NOW, 2, "ValueError: no")])
+    assert await backend.promote(topic, "g") == (1, None)
+    (again,) = await retried(backend, topic)
+    assert again.message == entry.message
+    assert again.origin == entry.id
+    assert again.stream == keys.retry(topic, "g")
+    assert (again.state.attempt, again.state.redelivered) == (2, True)
+    assert again.state.first_received == entry.state.first_received
+    assert again.raw == entry.raw
+
+
+async def test_it_is_not_ready_before_it_is_due(backend: RedisBackend, topic: str, admin: "redis.Redis") -> None:
+    entries = await lease(backend, topic, [1, 2])
+    parks = [Park(entries[0], HOUR, 2), Park(entries[1], NOW, 2)]
+    await backend.settle(topic, "g", "c", parked=parks)
+    moved, wait = await backend.promote(topic, "g")
+    assert moved == 1
+    assert wait is not None
+    assert timedelta(minutes=59) < wait <= HOUR
+    assert [entry.message.body for entry in await retried(backend, topic)] == [2]
+    assert admin.zcard(keys.parked(topic, "g")) == 1
+
+
+async def test_other_groups_never_see_a_retry(backend: RedisBackend, topic: str, admin: "redis.Redis") -> None:
+    await backend.create_group(topic, "other")
+    (entry,) = await lease(backend, topic, [1])
+    await backend.settle(topic, "g", "c", parked=[Park(entry, NOW, 2)])
+    await backend.promote(topic, "g")
+    assert len(await backend.read_new(topic, "other", "c", 10, NOW)) == 1
+    assert await backend.read_new(topic, "other", "c", 10, NOW) == []
+    assert admin.xlen(topic) == 1
+
+
+async def test_a_retry_can_fail_again_and_again_and_keeps_its_origin(backend: RedisBackend, topic: str) -> None:
+    (entry,) = await lease(backend, topic, [1])
+    first = entry
+    for attempt in (2, 3, 4):
+        await backend.settle(entry.stream, "g", "c", parked=[Park(entry, NOW, attempt)])
+        await backend.promote(topic, "g")
+        (entry,) = await retried(backend, topic)
+        assert (entry.state.attempt, entry.origin, entry.message) == (attempt, first.id, first.message)
+
+
+async def test_a_message_without_an_id_keeps_the_one_it_was_first_given(
+    backend: RedisBackend, topic: str, admin: "redis.Redis"
+) -> None:
+    await backend.create_group(topic, "g")
+    admin.xadd(topic, {"payload": "1"})
+    (entry,) = await backend.read_new(topic, "g", "c", 1, NOW)
+    assert isinstance(entry, ClaimedMessage)
+    await backend.settle(topic, "g", "c", parked=[Park(entry, NOW, 2)])
+    await backend.promote(topic, "g")
+    (again,) = await retried(backend, topic)
+    assert again.message.id == entry.message.id
+
+
+async def test_a_settled_retry_leaves_nothing_behind(backend: RedisBackend, topic: str, admin: "redis.Redis") -> None:
+    entries = await lease(backend, topic, [1, 2, 3])
+    await backend.settle(topic, "g", "c", parked=[Park(entry, NOW, 2) for entry in entries])
+    await backend.promote(topic, "g")
+    done, parked, dead = await retried(backend, topic)
+    retry = keys.retry(topic, "g")
+    result = await backend.settle(
+        retry, "g", "c", done=[done], parked=[Park(parked, HOUR, 3)], dead=[DeadLetter(dead, "enough")]
+    )
+    assert result == Settled(ok=3)
+    assert admin.xlen(retry) == 0
+    assert admin.xpending(retry, "g")["pending"] == 0
+    assert admin.zcard(keys.parked(topic, "g")) == 1
+    ((_, letter),) = admin.xrange(keys.dead(topic))
+    record, raw = split_dead([part for pair in letter.items() for part in pair])
+    assert (record.topic, record.entry, record.attempts) == (topic, entries[2].id, 2)
+    assert raw == list(entries[2].raw)
+
+
+async def test_a_retry_whose_consumer_died_is_reclaimed_with_its_attempt(backend: RedisBackend, topic: str) -> None:
+    (entry,) = await lease(backend, topic, [1])
+    await backend.settle(topic, "g", "c", parked=[Park(entry, NOW, 4)])
+    await backend.promote(topic, "g")
+    await retried(backend, topic)
+    (taken,) = await backend.reclaim_idle(keys.retry(topic, "g"), "g", "heir", NOW, 5)
+    assert (taken.state.attempt, taken.origin) == (4, entry.id)
+    assert await backend.settle(taken.stream, "g", "heir", done=[taken]) == Settled(ok=1)
+
+
+async def test_promoting_moves_no_more_than_it_is_told_earliest_first(backend: RedisBackend, topic: str) -> None:
+    entries = await lease(backend, topic, list(range(5)))
+    for entry in reversed(entries):
+        await backend.settle(topic, "g", "c", parked=[Park(entry, timedelta(milliseconds=entry.message.body), 2)])
+    moved = []
+    while len(moved) < 5:
+        count, _ = await backend.promote(topic, "g", limit=2)
+        assert count <= 2
+        moved += [entry.message.body for entry in await retried(backend, topic)]
+    assert moved == sorted(moved)
+
+
+async def test_concurrent_promoters_move_each_delivery_once(
+    backend: RedisBackend, topic: str, admin: "redis.Redis"
+) -> None:
+    import asyncio
+
+    entries = await lease(backend, topic, list(range(300)))
+    await backend.settle(topic, "g", "c", parked=[Park(entry, NOW, 2) for entry in entries])
+    moved = await asyncio.gather(*(backend.promote(topic, "g", limit=50) for _ in range(10)))
+    assert sum(count for count, _ in moved) == 300
+    assert admin.xlen(keys.retry(topic, "g")) == 300
+
+
+async def test_bytes_of_any_kind_survive_parking(backend: RedisBackend, topic: str) -> None:
+    body = bytes(range(256)) * 3
+    (entry,) = await lease(backend, topic, [body])
+    await backend.settle(topic, "g", "c", parked=[Park(entry, NOW, 2)])
+    await backend.promote(topic, "g")
+    (again,) = await retried(backend, topic)
+    assert again.message.body == body
+
+
+async def test_a_parked_set_spoilt_by_others_does_not_stop_what_is_behind(
+    backend: RedisBackend, topic: str, admin: "redis.Redis"
+) -> None:
+    (entry,) = await lease(backend, topic, [1])
+    await backend.settle(topic, "g", "c", parked=[Park(entry, NOW, 2)])
+    junk = [b"junk", b"\0\0\0\xffshort", b"\0\0\0\x01a"]
+    admin.zadd(keys.parked(topic, "g"), dict.fromkeys(junk, 0))
+    assert (await backend.promote(topic, "g"))[0] == 4
+    assert [again.message for again in await retried(backend, topic)] == [entry.message]
+    letters = [split_dead([part for pair in letter.items() for part in pair]) for _, letter in admin.xrange(keys.dead(topic))]
+    assert sorted(raw[1] for _, raw in letters) == sorted(junk)
+    assert all(record.unopened for record, _ in letters)
+
+
+async def test_an_entry_in_a_retry_stream_without_its_record_is_malformed(
+    backend: RedisBackend, topic: str, admin: "redis.Redis"
+) -> None:
+    await lease(backend, topic, [1])
+    retry = keys.retry(topic, "g")
+    admin.xgroup_create(retry, "g", "0", mkstream=True)
+    admin.xadd(retry, {"payload": "1"})
+    admin.xadd(retry, {"payload": "1", "penstock-delivery": "{}"})
+    entries = await backend.read_new(retry, "g", "c", 10, NOW)
+    assert [type(entry) for entry in entries] == [Malformed, Malformed]
+    assert await backend.settle(retry, "g", "c", dead=[DeadLetter(entry, "?") for entry in entries]) == Settled(ok=2)
+
+
+@pytest.mark.parametrize("kind", ["retry", "dead"])
+async def test_promoting_onto_another_kind_of_key_moves_nothing(
+    backend: RedisBackend, topic: str, admin: "redis.Redis", kind: str
+) -> None:
+    (entry,) = await lease(backend, topic, [1])
+    await backend.settle(topic, "g", "c", parked=[Park(entry, NOW, 2)])
+    key = keys.retry(topic, "g") if kind == "retry" else keys.dead(topic)
+    admin.set(key, "in the way")
+    with pytest.raises(WrongKeyTypeError):
+        await backend.promote(topic, "g")
+    assert admin.zcard(keys.parked(topic, "g")) == 1
+
+
+async def test_a_full_server_refuses_to_park_and_the_delivery_stays_pending(
+    backend: RedisBackend, topic: str, admin: "redis.Redis"
+) -> None:
+    entries = await lease(backend, topic, [1, 2])
+    admin.config_set("maxmemory", 1)
+    try:
+        with pytest.raises(ServerOutOfMemoryError):
+            await backend.settle(topic, "g", "c", parked=[Park(entries[0], NOW, 2)])
+        with pytest.raises(ServerOutOfMemoryError):
+            await backend.settle(topic, "g", "c", dead=[DeadLetter(entries[1], "why")])
+    finally:
+        admin.config_set("maxmemory", 0)
+    assert admin.xpending(topic, "g")["pending"] == 2
+    assert not admin.exists(keys.parked(topic, "g"), keys.dead(topic))
+
+
+async def test_a_negative_delay_is_refused(backend: RedisBackend, topic: str, admin: "redis.Redis") -> None:
+    (entry,) = await lease(backend, topic, [1])
+    with pytest.raises(ConfigurationError, match="delay"):
+        await backend.settle(topic, "g", "c", parked=[Park(entry, -HOUR, 2)])
+    assert admin.xpending(topic, "g")["pending"] == 1

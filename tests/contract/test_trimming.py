@@ -1,0 +1,136 @@
+"""Trimming drops what everybody is done with, and nothing else."""
+
+from datetime import timedelta
+
+import pytest
+import redis
+
+from penstock.backend import keys
+from penstock.backend.entry import Trimmed
+from penstock.backend.redis import RedisBackend
+from penstock.errors import ConfigurationError
+from penstock.message.message import Message
+
+NOW = timedelta(0)
+ALL = "9999999999999-0"
+
+
+async def publish(backend: RedisBackend, topic: str, count: int = 1000) -> list[str]:
+    results = await backend.publish_many(topic, [Message(n) for n in range(count)])
+    return [str(result) for result in results]
+
+
+async def trim_all(backend: RedisBackend, topic: str, floor: str = ALL) -> Trimmed:
+    while (result := await backend.trim(topic, floor)).removed:
+        pass
+    return result
+
+
+async def test_what_every_group_settled_can_go(backend: RedisBackend, topic: str, admin: "redis.Redis") -> None:
+    await backend.create_group(topic, "g")
+    ids = await publish(backend, topic)
+    entries = await backend.read_new(topic, "g", "c", 900, NOW)
+    await backend.settle(topic, "g", "c", done=entries)
+    result = await trim_all(backend, topic)
+    assert result.horizon == ids[899]
+    assert result.pinned_by == "group g"
+    # `~` drops whole nodes of 100 entries at most; never one at or behind the horizon.
+    assert 100 < admin.xlen(topic) <= 300
+    assert len(await backend.read_new(topic, "g", "c", 1000, NOW)) == 100
+
+
+async def test_one_pending_entry_holds_everything_behind_it(
+    backend: RedisBackend, topic: str, admin: "redis.Redis"
+) -> None:
+    await backend.create_group(topic, "g")
+    ids = await publish(backend, topic)
+    entries = await backend.read_new(topic, "g", "c", 1000, NOW)
+    await backend.settle(topic, "g", "c", done=[*entries[:500], *entries[501:]])
+    assert (await trim_all(backend, topic)).horizon == ids[500]
+    assert admin.xrange(topic, ids[500], ids[500])
+
+
+async def test_the_slowest_group_decides_and_is_named(backend: RedisBackend, topic: str, admin: "redis.Redis") -> None:
+    await backend.create_group(topic, "fast")
+    await backend.create_group(topic, "slow")
+    ids = await publish(backend, topic)
+    for group, count in (("fast", 900), ("slow", 250)):
+        entries = await backend.read_new(topic, group, "c", count, NOW)
+        await backend.settle(topic, group, "c", done=entries)
+    result = await trim_all(backend, topic)
+    assert (result.horizon, result.pinned_by) == (ids[249], "group slow")
+    assert len(await backend.read_new(topic, "slow", "c", 1000, NOW)) == 750
+
+
+async def test_a_group_that_never_read_keeps_the_whole_topic(
+    backend: RedisBackend, topic: str, admin: "redis.Redis"
+) -> None:
+    await backend.create_group(topic, "g")
+    await publish(backend, topic)
+    assert await backend.trim(topic, ALL) == Trimmed(0, "0-0", "group g")
+    assert admin.xlen(topic) == 1000
+
+
+async def test_a_durable_cursor_holds_the_horizon_too(backend: RedisBackend, topic: str, admin: "redis.Redis") -> None:
+    await backend.create_group(topic, "g")
+    ids = await publish(backend, topic)
+    await backend.settle(topic, "g", "c", done=await backend.read_new(topic, "g", "c", 1000, NOW))
+    admin.hset(keys.cursors(topic), "lake", ids[300])
+    result = await trim_all(backend, topic)
+    assert (result.horizon, result.pinned_by) == (ids[300], "cursor lake")
+    assert admin.xrange(topic, ids[300], ids[300])
+
+
+async def test_a_topic_that_nobody_reads_is_not_trimmed(
+    backend: RedisBackend, topic: str, admin: "redis.Redis"
+) -> None:
+    await publish(backend, topic)
+    result = await backend.trim(topic, ALL)
+    assert result.removed == 0
+    assert admin.xlen(topic) == 1000
+
+
+async def test_the_floor_is_kept_even_if_everybody_is_done(
+    backend: RedisBackend, topic: str, admin: "redis.Redis"
+) -> None:
+    await backend.create_group(topic, "g")
+    ids = await publish(backend, topic)
+    await backend.settle(topic, "g", "c", done=await backend.read_new(topic, "g", "c", 1000, NOW))
+    result = await trim_all(backend, topic, ids[400])
+    assert (result.horizon, result.pinned_by) == (ids[400], None)
+    assert admin.xrange(topic, ids[400], ids[400])
+
+
+async def test_one_call_looks_at_a_bounded_number_of_entries(
+    backend: RedisBackend, topic: str, admin: "redis.Redis"
+) -> None:
+    await backend.create_group(topic, "g")
+    await publish(backend, topic, 5000)
+    await backend.settle(topic, "g", "c", done=await backend.read_new(topic, "g", "c", 5000, NOW))
+    assert 0 < (await backend.trim(topic, ALL, limit=500)).removed <= 500
+
+
+async def test_ids_are_compared_as_numbers_of_any_length(
+    backend: RedisBackend, topic: str, admin: "redis.Redis"
+) -> None:
+    ids = ["9-9", "9-10", "10-0", "9007199254740992-0", "9007199254740993-0", "18446744073709551614-1"]
+    for entry_id in ids:
+        admin.xadd(topic, {"payload": "1"}, id=entry_id)
+    for position, entry_id in enumerate(ids):
+        group = f"g{position}"
+        await backend.create_group(topic, group, entry_id)
+        await backend.create_group(topic, "last", ids[-1])
+        result = await backend.trim(topic, "18446744073709551615-0")
+        assert (result.horizon, result.pinned_by) == (entry_id, f"group {group}" if entry_id != ids[-1] else "group g5")
+        admin.xgroup_destroy(topic, group)
+
+
+async def test_a_missing_topic_is_nothing_to_trim(backend: RedisBackend, topic: str, admin: "redis.Redis") -> None:
+    assert (await backend.trim(topic, ALL)).removed == 0
+    assert not admin.exists(topic)
+
+
+@pytest.mark.parametrize("floor", ["", "x", "-", "+", "1-", "1-2-3", "$"])
+async def test_a_floor_must_be_an_entry_id(backend: RedisBackend, topic: str, floor: str) -> None:
+    with pytest.raises(ConfigurationError, match="floor"):
+        await backend.trim(topic, floor)

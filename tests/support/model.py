@@ -1,0 +1,248 @@
+"""What a stream server must do, in plain Python: streams, leases, parked deliveries, dead letters, and blocked readers.
+
+Entry ids are taken from the real server; everything else is decided here, by rules that are as short as they can be.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from penstock.backend.entry import Settled, Trimmed
+
+SeatName = tuple[str, str, str]
+"""Stream, group, consumer."""
+
+
+def order(entry_id: str) -> tuple[int, int]:
+    ms, _, sequence = entry_id.partition("-")
+    return int(ms), int(sequence)
+
+
+@dataclass(frozen=True)
+class Item:
+    """One delivery of one message: what an entry holds."""
+
+    origin: str
+    raw: tuple[bytes, ...]
+    readable: bool = True
+    attempt: int = 1
+
+
+@dataclass(frozen=True)
+class Letter:
+    """What the dead letters must say, and, in `origin`, which message it is about."""
+
+    group: str
+    entry: str
+    attempts: int
+    raw: tuple[bytes, ...]
+    lost: bool
+    origin: str
+
+
+@dataclass
+class Lease:
+    owner: str
+    handed_back: bool = False
+
+
+@dataclass
+class Group:
+    last: str = "0-0"
+    pending: dict[str, Lease] = field(default_factory=dict)
+
+    def in_order(self) -> list[str]:
+        return sorted(self.pending, key=order)
+
+
+class Stream:
+    """One stream key and its groups."""
+
+    def __init__(self, groups: Iterable[str]) -> None:
+        self.entries: dict[str, Item] = {}
+        self.ever: dict[str, Item] = {}
+        self.groups = {name: Group() for name in groups}
+
+    def append(self, entry_id: str, item: Item) -> None:
+        assert not self.ever or order(entry_id) > max(map(order, self.ever)), "entry ids must rise"
+        self.entries[entry_id] = self.ever[entry_id] = item
+
+    def unread(self, group: str) -> list[str]:
+        return [entry_id for entry_id in self.entries if order(entry_id) > order(self.groups[group].last)]
+
+    def lease(self, group: str, consumer: str, count: int) -> list[str]:
+        ids = self.unread(group)[:count]
+        for entry_id in ids:
+            self.groups[group].pending[entry_id] = Lease(consumer)
+            self.groups[group].last = entry_id
+        return ids
+
+
+class Model:
+    """One topic with its retry streams, as its groups see it."""
+
+    def __init__(self, topic: str, retry: dict[str, str]) -> None:
+        self.topic = topic
+        self.retry = retry
+        self.groups = sorted(retry)
+        self.streams = {topic: Stream(self.groups)}
+        self.parked: dict[str, list[tuple[Item, bool]]] = {group: [] for group in self.groups}
+        self.dead: list[Letter] = []
+        self.done: dict[str, set[str]] = {group: set() for group in self.groups}
+        self.destroyed: dict[str, set[str]] = {group: set() for group in self.groups}
+        self.once: dict[str, str] = {}
+        self.blocked: list[tuple[SeatName, int]] = []
+        self.given: dict[SeatName, list[str]] = {}
+        """Entries the server gave to a read that was interrupted: they come with the seat's next reads."""
+
+    def group(self, stream: str, group: str) -> Group:
+        return self.streams[stream].groups[group]
+
+    def append(self, entry_id: str, raw: Sequence[bytes], *, readable: bool = True) -> None:
+        self.streams[self.topic].append(entry_id, Item(entry_id, tuple(raw), readable))
+
+    def serve(self) -> None:
+        """What the server does after every command: blocked readers get what is there now, in the order they came."""
+        for waiting in list(self.blocked):
+            (stream, group, consumer), count = waiting
+            if ids := self.streams[stream].lease(group, consumer, count):
+                self.given[stream, group, consumer] = ids
+                self.blocked.remove(waiting)
+
+    def waits(self, seat: SeatName) -> bool:
+        return any(name == seat for name, _ in self.blocked)
+
+    def read(self, seat: SeatName, count: int) -> list[str]:
+        stream, group, consumer = seat
+        if seat in self.given:
+            ids = self.given.pop(seat)
+            if ids[count:]:
+                self.given[seat] = ids[count:]
+            return ids[:count]
+        return [] if self.waits(seat) else self.streams[stream].lease(group, consumer, count)
+
+    def complete(self, seat: SeatName, ids: Sequence[str]) -> Settled:
+        result = Settled()
+        for entry_id in ids:
+            verdict = self._verdict(seat, entry_id)
+            result += verdict
+            if verdict.ok:
+                self.done[seat[1]].add(self._release(seat, entry_id).origin)
+        return result
+
+    def park(self, seat: SeatName, parks: Sequence[tuple[Item, str, int, bool]]) -> Settled:
+        """For each: what the parker holds, its entry id, the next attempt's number, whether it is due at once."""
+        result = Settled()
+        for held, entry_id, attempt, due in parks:
+            verdict = self._verdict(seat, entry_id)
+            result += verdict
+            if verdict.ok:
+                self._release(seat, entry_id)
+                self.parked[seat[1]].append((replace(held, attempt=attempt), due))
+        return result
+
+    def bury(self, seat: SeatName, letters: Sequence[tuple[Item, str, bool]]) -> Settled:
+        """For each: what the one who gives up holds, its entry id, and whether it was told that the entry is lost."""
+        result = Settled()
+        for held, entry_id, lost in letters:
+            verdict = self._verdict(seat, entry_id)
+            if verdict.fenced and entry_id not in self.streams[seat[0]].entries:
+                verdict = Settled(ok=1)  # nobody can handle it again, so whoever finds it may report it
+            result += verdict
+            if verdict.ok:
+                origin = self._release(seat, entry_id).origin
+                self.dead.append(Letter(seat[1], held.origin, held.attempt, held.raw, lost, origin))
+        return result
+
+    def ack(self, stream: str, group: str, ids: Sequence[str]) -> int:
+        mine = [entry_id for entry_id in ids if self.group(stream, group).pending.pop(entry_id, None)]
+        self.done[group] |= {self.streams[stream].ever[entry_id].origin for entry_id in mine}
+        return len(mine)
+
+    def touch(self, seat: SeatName, ids: Sequence[str], *, hand_back: bool) -> list[str]:
+        stream, group, consumer = seat
+        refused = []
+        for entry_id in ids:
+            lease = self.group(stream, group).pending.get(entry_id)
+            if lease and lease.owner == consumer and entry_id in self.streams[stream].entries:
+                lease.handed_back = hand_back
+            else:
+                refused.append(entry_id)
+        return refused
+
+    def reclaim(
+        self, seat: SeatName, after: str, count: int, *, handed_back_only: bool, running: Collection[str]
+    ) -> tuple[list[str], list[str], str]:
+        """What is taken, what is reported as lost, and where the next call goes on."""
+        stream, group, consumer = seat
+        pending = self.group(stream, group).pending
+        rows = [entry_id for entry_id in self.group(stream, group).in_order() if order(entry_id) > order(after)]
+        taken: list[str] = []
+        lost: list[str] = []
+        seen = after
+        for entry_id in rows:
+            if len(taken) + len(lost) == count:
+                break
+            seen = entry_id
+            if entry_id in running or (handed_back_only and not pending[entry_id].handed_back):
+                continue
+            if entry_id in self.streams[stream].entries:
+                taken.append(entry_id)
+                pending[entry_id] = Lease(consumer)
+            else:
+                lost.append(entry_id)
+        return taken, lost, seen if rows and seen != rows[-1] else "0-0"
+
+    def holds_nothing(self, seat: SeatName) -> bool:
+        return all(lease.owner != seat[2] for lease in self.group(*seat[:2]).pending.values())
+
+    def forget_seat(self, seat: SeatName) -> None:
+        """The consumer's own process forgets what it kept for itself, a read that is under way included."""
+        self.given.pop(seat, None)
+        self.blocked = [waiting for waiting in self.blocked if waiting[0] != seat]
+
+    def promote(self, group: str, moved: Sequence[tuple[str, Item]]) -> None:
+        """These parked deliveries, which must be due, became entries of the retry stream."""
+        stream = self.streams.setdefault(self.retry[group], Stream([group]))
+        for entry_id, item in moved:
+            self.parked[group].remove((item, True))
+            stream.append(entry_id, item)
+        self.serve()
+
+    def due(self, group: str) -> int:
+        return sum(due for _, due in self.parked[group])
+
+    def trim(self, floor: str, limit: int) -> Trimmed:
+        """Exact for streams that keep each entry in a node of its own."""
+        horizon, pin = floor, None
+        for name in self.groups:
+            group = self.group(self.topic, name)
+            oldest = group.in_order()[0] if group.pending else group.last
+            if order(oldest) < order(horizon):
+                horizon, pin = oldest, f"group {name}"
+        entries = self.streams[self.topic].entries
+        doomed = [entry_id for entry_id in entries if order(entry_id) < order(horizon)][:limit]
+        for entry_id in doomed:
+            del entries[entry_id]
+        return Trimmed(len(doomed), horizon, pin)
+
+    def destroy(self, stream: str, ids: Sequence[str]) -> None:
+        """An operator deletes entries, whoever may still need them."""
+        for entry_id in ids:
+            for group in self.streams[stream].groups:
+                if entry_id in self.streams[stream].unread(group):
+                    self.destroyed[group].add(self.streams[stream].entries[entry_id].origin)
+            del self.streams[stream].entries[entry_id]
+
+    def _verdict(self, seat: SeatName, entry_id: str) -> Settled:
+        stream, group, consumer = seat
+        lease = self.group(stream, group).pending.get(entry_id)
+        if lease is None:
+            return Settled(gone=1)
+        return Settled(ok=1) if lease.owner == consumer else Settled(fenced=(entry_id,))
+
+    def _release(self, seat: SeatName, entry_id: str) -> Item:
+        stream, group, _ = seat
+        del self.group(stream, group).pending[entry_id]
+        if stream != self.topic:
+            self.streams[stream].entries.pop(entry_id, None)
+        return self.streams[stream].ever[entry_id]

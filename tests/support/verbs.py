@@ -1,0 +1,61 @@
+"""Every verb of the backend that talks to the server, as one call each, for tests of what holds for all of them."""
+
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeAlias
+
+from penstock.backend.entry import ClaimedMessage, DeadLetter, Park, PartialDeliveryState
+from penstock.backend.redis import RedisBackend
+from penstock.message.message import Message
+
+Call: TypeAlias = Callable[[RedisBackend, str], Awaitable[Any]]
+
+_NO_WAIT = timedelta(0)
+_SHORT = timedelta(milliseconds=50)
+_HOUR = timedelta(hours=1)
+
+
+def leased(topic: str, entry_id: str = "1-1", fence: int = 0) -> ClaimedMessage:
+    """An entry as `read_new` would have given it."""
+    now = datetime.now(UTC)
+    return ClaimedMessage(
+        id=entry_id,
+        message=Message(1),
+        state=PartialDeliveryState(1, now, now),
+        stream=topic,
+        origin=entry_id,
+        fence=fence,
+        raw=(b"payload", b"1"),
+    )
+
+
+async def _publish_many(backend: RedisBackend, topic: str) -> Any:
+    (result,) = await backend.publish_many(topic, [Message(1)])
+    if isinstance(result, Exception):
+        raise result
+    return result
+
+
+VERBS: dict[str, Call] = {
+    "create_group": lambda b, t: b.create_group(t, "g"),
+    "publish": lambda b, t: b.publish(t, Message(1)),
+    "publish_many": _publish_many,
+    "publish_once": lambda b, t: b.publish_once(t, [Message(1)], window=_HOUR),
+    "read_new": lambda b, t: b.read_new(t, "g", "c", 1, _NO_WAIT),
+    "read_new, blocking": lambda b, t: b.read_new(t, "g", "c", 1, _SHORT),
+    "reclaim_idle": lambda b, t: b.reclaim_idle(t, "g", "c", _NO_WAIT, 1),
+    "read_range": lambda b, t: b.read_range(t, "-", "+", 1),
+    "settle, done": lambda b, t: b.settle(t, "g", "c", done=[leased(t)]),
+    "settle, parked": lambda b, t: b.settle(t, "g", "c", parked=[Park(leased(t), _HOUR, 2)]),
+    "settle, dead": lambda b, t: b.settle(t, "g", "c", dead=[DeadLetter(leased(t), "why")]),
+    "ack": lambda b, t: b.ack(t, "g", "1-1"),
+    "ack_many": lambda b, t: b.ack_many(t, "g", ["1-1"]),
+    "renew": lambda b, t: b.renew(t, "g", "c", ["1-1"]),
+    "release": lambda b, t: b.release(t, "g", "c", ["1-1"]),
+    "promote": lambda b, t: b.promote(t, "g"),
+    "forget_consumer": lambda b, t: b.forget_consumer(t, "g", "c"),
+    "trim": lambda b, t: b.trim(t, "1-1"),
+    "take_turn": lambda b, t: b.take_turn(t, "r", "me", _HOUR),
+    "leave_turn": lambda b, t: b.leave_turn(t, "r", 1),
+    "advance": lambda b, t: b.advance(t, "r", 1, expected="0-0", to="1-1"),
+}
