@@ -1,0 +1,1 @@
+"""The `penstock` command. It may use every other room; none of them may use it."""

@@ -1,0 +1,50 @@
+"""The tree of commands, and the one place that turns errors into exit codes.
+
+Exit codes: 0 done, 1 Penstock could not do it, 2 the command line makes no sense. An error is one line on stderr.
+"""
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from cyclopts import App, CycloptsError
+
+from penstock import __version__
+from penstock.cli.usage import UsageError
+from penstock.errors import PenstockError
+
+app = App(
+    name="penstock",
+    help="Dependable messaging on Redis and Valkey Streams.",
+    version=f"penstock {__version__}",
+    help_format="plaintext",
+)
+# Named by strings, so that only the command that runs is loaded, with all that it imports.
+app.command("penstock.cli.up:up", name="up", help="Run the embedded Valkey server until Ctrl-C.")
+app.command(
+    "penstock.cli.demo:demo", name="demo", help="Publish, read and settle on a server of its own, and reconcile."
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line; leave with its exit code if it failed. Only a bug in Penstock ends in a traceback."""
+    try:
+        app(arguments, exit_on_error=False, print_error=False, result_action="return_none")
+    except (CycloptsError, UsageError) as error:
+        fail(f"{one_line(error)} See: penstock --help", code=2)
+    except PenstockError as error:
+        fail(one_line(error), code=1)
+    except BrokenPipeError:
+        # The reader of our output left, as `| head` does. Python would complain about it once more on its way out.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+
+
+def one_line(error: Exception) -> str:
+    return " ".join(str(error).split())
+
+
+def fail(text: str, *, code: int) -> NoReturn:
+    print(f"penstock: {text}", file=sys.stderr)
+    sys.exit(code)
