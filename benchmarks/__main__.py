@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import ours, raw
+from benchmarks.load import PAYLOAD_BYTES
 from penstock import __version__
 from tests.support.servers import Server, redis_binary, valkey_binary
 
@@ -22,6 +23,9 @@ TOPIC, GROUP = "bench", "g"
 BATCH = 1000
 PER_WRITE = 500
 GOAL = 0.5
+SIDES = {"raw": raw, "ours": ours}
+WORK = {"publish": "pipelined publish", "consume": "read + decode + settle (fenced)"}
+UNITS = {"wall_us": "wall", "client_us": "client CPU", "server_us": "server"}
 
 
 def main() -> None:
@@ -63,15 +67,13 @@ def run_round(server: Server, messages: int) -> dict[str, dict[str, float]]:
     """Reference and Penstock, one after the other, on an empty server each time."""
     socket = server.socket
     rows = {}
-    for side in ("raw", "ours"):
+    for side in SIDES:
         with server.client() as admin:
             admin.flushall()
             admin.xgroup_create(TOPIC, GROUP, "0", mkstream=True)
-        is_raw = side == "raw"
-        publishing = raw.publish(socket, TOPIC, messages, PER_WRITE) if is_raw else ours.publish(socket, TOPIC, messages)
-        rows[f"publish {side}"] = timed(server, publishing, messages)
-        consume = raw.consume if is_raw else ours.consume
-        rows[f"consume {side}"] = timed(server, consume(socket, TOPIC, GROUP, messages, BATCH), messages)
+        work = SIDES[side]
+        rows[f"publish {side}"] = timed(server, work.publish(socket, TOPIC, messages, PER_WRITE), messages)
+        rows[f"consume {side}"] = timed(server, work.consume(socket, TOPIC, GROUP, messages, BATCH), messages)
     return rows
 
 
@@ -91,34 +93,40 @@ def timed(server: Server, work: Coroutine[Any, Any, None], messages: int) -> dic
 
 def summary(rows: list[dict[str, dict[str, float]]]) -> dict[str, Any]:
     result: dict[str, Any] = {}
-    for work in ("publish", "consume"):
+    for work in WORK:
         ratios = [row[f"{work} raw"]["wall_us"] / row[f"{work} ours"]["wall_us"] for row in rows]
         result[work] = {"ratio": statistics.median(ratios), "ratios": sorted(ratios)}
-        for side in ("raw", "ours"):
-            for unit in ("wall_us", "client_us", "server_us"):
+        for side in SIDES:
+            for unit in UNITS:
                 result[work][f"{side} {unit}"] = statistics.median(row[f"{work} {side}"][unit] for row in rows)
     return result
 
 
 def as_markdown(report: dict[str, Any]) -> str:
     versions = ", ".join(f"{name} {number}" for name, number in report["versions"].items())
+    columns = ["server", "work", "ratio of rates (low..high)", *(f"{label} µs raw, ours" for label in UNITS.values())]
     lines = [
         "# The backend against a raw hiredis loop",
         "",
-        f"{report['messages']:,} messages of 201 bytes of JSON, fields `id` and `payload`; median of {report['rounds']} interleaved",
-        f"rounds, unix socket, no persistence. {versions}.",
+        f"{report['messages']:,} messages of {PAYLOAD_BYTES} bytes of JSON, fields `id` and `payload`; median of",
+        f"{report['rounds']} interleaved rounds, unix socket, no persistence; µs are per message. {versions}.",
         "",
-        "| server | work | ratio of rates (low..high) | wall µs/msg raw, ours | client CPU µs raw, ours | server µs raw, ours |",
-        "|---|---|---|---|---|---|",
+        row_of(columns),
+        row_of(["---"] * len(columns)),
     ]
     for facts in report["servers"].values():
-        for work, label in (("publish", "pipelined publish"), ("consume", "read + decode + settle (fenced)")):
-            row = facts[work]
-            cells = [f"{row[f'raw {unit}']:.2f}, {row[f'ours {unit}']:.2f}" for unit in ("wall_us", "client_us", "server_us")]
-            spread = f"{row['ratios'][0]:.2f}..{row['ratios'][-1]:.2f}"
-            verdict = "" if row["ratio"] >= GOAL else f" **below the goal of {GOAL}**"
-            lines.append(f"| {facts['server']} | {label} | {row['ratio']:.2f} ({spread}){verdict} | {' | '.join(cells)} |")
+        lines += [row_of([facts["server"], label, *cells(facts[work])]) for work, label in WORK.items()]
     return "\n".join(lines) + "\n"
+
+
+def cells(row: dict[str, Any]) -> list[str]:
+    verdict = "" if row["ratio"] >= GOAL else f" **below the goal of {GOAL}**"
+    ratio = f"{row['ratio']:.2f} ({row['ratios'][0]:.2f}..{row['ratios'][-1]:.2f}){verdict}"
+    return [ratio, *(f"{row[f'raw {unit}']:.2f}, {row[f'ours {unit}']:.2f}" for unit in UNITS)]
+
+
+def row_of(texts: list[str]) -> str:
+    return f"| {' | '.join(texts)} |"
 
 
 if __name__ == "__main__":

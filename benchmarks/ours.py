@@ -10,13 +10,13 @@ from penstock.backend.redis import RedisBackend
 from penstock.message.message import Message
 
 _WAIT = timedelta(seconds=5)
-_PIECE = 5000
 
 
-async def publish(socket: Path, topic: str, count: int) -> None:
+async def publish(socket: Path, topic: str, count: int, batch: int) -> None:
+    """Ten writes' worth of messages at a time; the backend splits them itself."""
     async with await RedisBackend.connect(f"unix://{socket}") as backend:
-        for start in range(0, count, _PIECE):
-            messages = [Message(payload(number)) for number in range(start, start + _PIECE)]
+        for start in range(0, count, 10 * batch):
+            messages = [Message(payload(number)) for number in range(start, min(start + 10 * batch, count))]
             results = await backend.publish_many(topic, messages)
             assert all(isinstance(result, str) for result in results)
 

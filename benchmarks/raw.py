@@ -1,7 +1,7 @@
 """The reference: what a careful engineer writes by hand with hiredis and nothing else.
 
-Same fields, same batches, fast JSON, the next batch asked for before the current one is decoded, one XACK per batch on a
-second connection. It checks nothing, keeps nothing and fences nothing.
+Same fields, same batches, fast JSON, the next batch asked for before the current one is decoded, one XACK per batch on
+a second connection. It checks nothing, keeps nothing and fences nothing.
 """
 
 import asyncio

@@ -1,8 +1,12 @@
 """Options that users hand in: frozen, and checked when they are made, so a bad one fails where it was written."""
 
 from dataclasses import dataclass
+from datetime import timedelta
 
 from penstock.errors import ConfigurationError
+
+DEDUPE_WINDOW = timedelta(hours=24)
+"""How long a message published once is remembered by its id."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,9 +7,9 @@ import redis
 
 from penstock.backend import keys
 from penstock.backend.entry import ClaimedMessage, DeadLetter, Malformed, Settled
-from penstock.backend.parcel import split_dead
 from penstock.backend.redis import RedisBackend
 from penstock.message.message import Message
+from tests.support.dead import dead_letters
 
 NOW = timedelta(0)
 HOUR = timedelta(hours=1)
@@ -114,10 +114,7 @@ async def test_an_entry_deleted_while_pending_is_reported_until_it_is_settled(
     letters = [DeadLetter(entry, "lost") for entry in lost]
     assert await backend.settle(topic, "g", "alive", dead=letters) == Settled(ok=2)
     assert await backend.settle(topic, "g", "other", dead=letters) == Settled(gone=2)
-    records = [
-        split_dead([part for pair in stored.items() for part in pair])[0]
-        for _, stored in admin.xrange(keys.dead(topic))
-    ]
+    records = [record for record, _ in dead_letters(admin, topic)]
     assert [(record.entry, record.lost) for record in records] == [(entries[0].id, True), (entries[1].id, True)]
     assert admin.xpending(topic, "g")["pending"] == 1
 

@@ -1,5 +1,6 @@
 """A failed delivery waits, comes back to its own group when due, and keeps its identity on the way."""
 
+import asyncio
 from datetime import timedelta
 
 import pytest
@@ -7,10 +8,10 @@ import redis
 
 from penstock.backend import keys
 from penstock.backend.entry import ClaimedMessage, DeadLetter, Malformed, Park, Settled
-from penstock.backend.parcel import split_dead
 from penstock.backend.redis import RedisBackend
 from penstock.errors import ConfigurationError, ServerOutOfMemoryError, WrongKeyTypeError
 from penstock.message.message import Message
+from tests.support.dead import dead_letters
 
 NOW = timedelta(0)
 HOUR = timedelta(hours=1)
@@ -101,8 +102,7 @@ async def test_a_settled_retry_leaves_nothing_behind(backend: RedisBackend, topi
     assert admin.xlen(retry) == 0
     assert admin.xpending(retry, "g")["pending"] == 0
     assert admin.zcard(keys.parked(topic, "g")) == 1
-    ((_, letter),) = admin.xrange(keys.dead(topic))
-    record, raw = split_dead([part for pair in letter.items() for part in pair])
+    ((record, raw),) = dead_letters(admin, topic)
     assert (record.topic, record.entry, record.attempts) == (topic, entries[2].id, 2)
     assert raw == list(entries[2].raw)
 
@@ -132,8 +132,6 @@ async def test_promoting_moves_no_more_than_it_is_told_earliest_first(backend: R
 async def test_concurrent_promoters_move_each_delivery_once(
     backend: RedisBackend, topic: str, admin: "redis.Redis"
 ) -> None:
-    import asyncio
-
     entries = await lease(backend, topic, list(range(300)))
     await backend.settle(topic, "g", "c", parked=[Park(entry, NOW, 2) for entry in entries])
     moved = await asyncio.gather(*(backend.promote(topic, "g", limit=50) for _ in range(10)))
@@ -159,7 +157,7 @@ async def test_a_parked_set_spoilt_by_others_does_not_stop_what_is_behind(
     admin.zadd(keys.parked(topic, "g"), dict.fromkeys(junk, 0))
     assert (await backend.promote(topic, "g"))[0] == 4
     assert [again.message for again in await retried(backend, topic)] == [entry.message]
-    letters = [split_dead([part for pair in letter.items() for part in pair]) for _, letter in admin.xrange(keys.dead(topic))]
+    letters = dead_letters(admin, topic)
     assert sorted(raw[1] for _, raw in letters) == sorted(junk)
     assert all(record.unopened for record, _ in letters)
 

@@ -7,10 +7,10 @@ import redis
 
 from penstock.backend import keys
 from penstock.backend.entry import ClaimedMessage, DeadLetter, Park, Settled
-from penstock.backend.parcel import split_dead
 from penstock.backend.redis import RedisBackend
 from penstock.errors import WrongKeyTypeError
 from penstock.message.message import Message
+from tests.support.dead import dead_letters
 
 NOW = timedelta(0)
 SOON = timedelta(milliseconds=200)
@@ -119,8 +119,7 @@ async def test_a_dead_letter_keeps_every_byte_and_says_why(
     await publish(backend, topic)
     (entry,) = await lease(backend, topic)
     await backend.settle(topic, "g", "a", dead=[DeadLetter(entry, "bad \ud800 total", {"error": "ValueError"})])
-    ((_, stored),) = admin.xrange(keys.dead(topic))
-    record, raw = split_dead([part for pair in stored.items() for part in pair])
+    ((record, raw),) = dead_letters(admin, topic)
     assert raw == list(entry.raw)
     assert (record.topic, record.group, record.entry, record.attempts) == (topic, "g", entry.id, 1)
     assert record.reason == "bad \\ud800 total"

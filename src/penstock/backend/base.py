@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from penstock.backend.entry import DeadLetter, FetchedEntry, Park, Published, Settled, Trimmed
 from penstock.errors import PenstockError
 from penstock.message.message import Message
+from penstock.options import DEDUPE_WINDOW
 
 
 class StreamBackend(Protocol):
@@ -42,7 +43,7 @@ class StreamBackend(Protocol):
         ...
 
     async def publish_once(
-        self, stream: str, messages: Sequence[Message[Any]], *, window: timedelta
+        self, stream: str, messages: Sequence[Message[Any]], *, window: timedelta = DEDUPE_WINDOW
     ) -> list[Published]:
         """Append the messages whose id was not published to this stream within `window`. Idempotent.
 

@@ -32,7 +32,7 @@ class DeliveryState(PartialDeliveryState, frozen=True):
     max_attempt: int = 1
 
 
-class ClaimedMessage(Struct, frozen=True):
+class ClaimedMessage(Struct, frozen=True, gc=False):
     """An entry that is leased to us, decoded. It stays pending until it is settled."""
 
     id: str

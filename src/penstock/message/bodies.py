@@ -10,7 +10,7 @@ from penstock.errors import ConfigurationError, EncodeError
 from penstock.message.catalog import Catalog
 from penstock.message.codec import JSON, OCTETS, BytesCodec, Codec, JsonCodec
 from penstock.message.faults import Unreadable, describe
-from penstock.message.strict_json import encode, parse
+from penstock.message.strict_json import decode, encode, parse, refuse_deep
 from penstock.options import Limits
 
 
@@ -39,6 +39,11 @@ class Bodies:
 
     def write(self, body: Any, type_name: str | None, content_type: str | None = None) -> bytes:
         """The payload, within the cap and proven readable, or `EncodeError`."""
+        is_plain = type(body) is dict or type(body) is list
+        if is_plain and content_type is None and (type_name is None or self.types.find(type_name) is None):
+            payload = self._plain(body)
+            if payload is not None:
+                return payload
         codec = self._json if content_type is None else self._codec(content_type)
         if codec is None:
             raise EncodeError(f"no codec for content type {content_type!r}")
@@ -57,6 +62,17 @@ class Bodies:
         except Exception as error:
             raise EncodeError(f"no reader could read this body back: {describe(error)}") from error
         return payload
+
+    def _plain(self, body: Any) -> bytes | None:
+        """The payload of a body that reads back equal, which proves it; None where the careful way must decide."""
+        try:
+            payload = encode(body)
+            if len(payload) > 2 * self.depth:
+                refuse_deep(payload, self.depth)
+            return payload if len(payload) <= self.longest and decode(payload) == body else None
+        except Exception:  # noqa: BLE001
+            # The careful way will fail too, and knows how to say it.
+            return None
 
     def document(self, raw: bytes) -> Any:
         """A plain JSON value under the limits."""

@@ -42,9 +42,9 @@ def canonical(text: str | bytes) -> str | None:
     if isinstance(text, str):
         if not text.isascii():
             return None
+        if text.encode("ascii").translate(LOWER_SHAPE) == SHAPE:
+            return text
         text = text.encode("ascii")
-    if text.translate(LOWER_SHAPE) == SHAPE:
-        return text.decode("ascii")
     if text.translate(_ANY_CASE_SHAPE) == SHAPE:
         return text.lower().decode("ascii")
     return None

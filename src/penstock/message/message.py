@@ -10,7 +10,7 @@ from penstock.message.ids import new_id
 T = TypeVar("T")
 
 
-class Message(msgspec.Struct, Generic[T], frozen=True):
+class Message(msgspec.Struct, Generic[T], frozen=True, gc=False):
     """What was said. Field by field the same on every topic, whatever dialect the topic speaks."""
 
     body: T

@@ -15,7 +15,7 @@ import msgspec
 from penstock.message.faults import Unreadable
 
 encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder().decode
+decode = msgspec.json.Decoder().decode
 
 # Possessive: linear on any input, with nothing to back-track into. An unclosed string runs to the end.
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"?', re.DOTALL)
@@ -30,11 +30,11 @@ class NotJson(Unreadable):
 
 def parse(payload: bytes, depth: int) -> Any:
     """The plain value of one JSON document, or `Unreadable`."""
-    # A document nests at most half as deep as it is long, and at most as deep as it has opening brackets.
-    if len(payload) > 2 * depth and payload.count(b"[") + payload.count(b"{") > depth:
+    # A document nests at most half as deep as it is long.
+    if len(payload) > 2 * depth:
         refuse_deep(payload, depth)
     try:
-        value = _decode(payload)
+        value = decode(payload)
     except msgspec.ValidationError as error:
         raise Unreadable(f"JSON out of range: {error}") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -47,13 +47,13 @@ def parse(payload: bytes, depth: int) -> Any:
     return value
 
 
-def strict_reader(decode: Callable[[bytes], Any]) -> Callable[[bytes, int], Any]:
-    """`decode` under the same rules as `parse`, also for the parts of a document that `decode` skips."""
+def strict_reader(decode_as: Callable[[bytes], Any]) -> Callable[[bytes, int], Any]:
+    """`decode_as` under the same rules as `parse`, also for the parts of a document that it skips."""
 
     def read(payload: bytes, depth: int) -> Any:
-        if len(payload) > 2 * depth and payload.count(b"[") + payload.count(b"{") > depth:
+        if len(payload) > 2 * depth:
             refuse_deep(payload, depth)
-        value = decode(payload)
+        value = decode_as(payload)
         try:
             proven = encode(value) == payload
         except Exception:  # noqa: BLE001
@@ -68,6 +68,9 @@ def strict_reader(decode: Callable[[bytes], Any]) -> Callable[[bytes, int], Any]
 
 def refuse_deep(payload: bytes, depth: int) -> None:
     """Raise `Unreadable` if any bracket outside a string is nested deeper than `depth`. Linear time."""
+    # Most documents have fewer brackets than that.
+    if payload.count(b"[") + payload.count(b"{") <= depth:
+        return
     brackets = _STRING.sub(b"", payload).translate(None, _NOT_BRACKETS)
     if max(accumulate(map(_STEP.__getitem__, brackets)), default=0) > depth:
         raise Unreadable(f"JSON nested deeper than {depth} levels")

@@ -4,6 +4,7 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 from datetime import timedelta
+from functools import lru_cache
 from typing import Any
 
 from penstock.backend import keys
@@ -16,6 +17,7 @@ from penstock.backend.redis.verbs import Verbs, milliseconds
 from penstock.errors import PenstockError, PublishUnknownError, ServerUnreachableError
 from penstock.message.ids import canonical
 from penstock.message.message import Message
+from penstock.options import DEDUPE_WINDOW
 
 _MESSAGES_PER_WRITE = 500
 _MESSAGES_PER_SCRIPT = 100
@@ -27,7 +29,7 @@ class Publishing(Verbs):
     """`publish`, `publish_many` and `publish_once` of the Redis backend."""
 
     async def publish(self, stream: str, message: Message[Any]) -> str:
-        request = pack_command((*self._append_head(stream), *self._wire(stream).pack(message, stream)))
+        request = pack_command((*_append_head(stream), *self._wire(stream).pack(message, stream)))
         link = await self._links.shared()
         try:
             reply = await link.call(request, within=COMMAND_SECONDS)
@@ -52,7 +54,7 @@ class Publishing(Verbs):
         return results
 
     async def publish_once(
-        self, stream: str, messages: Sequence[Message[Any]], *, window: timedelta
+        self, stream: str, messages: Sequence[Message[Any]], *, window: timedelta = DEDUPE_WINDOW
     ) -> list[Published]:
         keys.check_topic(stream)
         window_ms = milliseconds("window", window, least=1)
@@ -83,7 +85,7 @@ class Publishing(Verbs):
     def _pack_write(self, stream: str, messages: Sequence[Message[Any]], at: int) -> "_Write":
         """The next messages, as many as fit one write."""
         write = _Write()
-        head, fields_of = self._append_head(stream), self._wire(stream).pack
+        head, fields_of = _append_head(stream), self._wire(stream).pack
         size = 0
         for message in messages[at : at + _MESSAGES_PER_WRITE]:
             write.ids.append(message.id)
@@ -98,13 +100,8 @@ class Publishing(Verbs):
                 break
         return write
 
-    def _append_head(self, stream: str) -> tuple[bytes, ...]:
-        head = self._append_heads.get(stream)
-        if head is None:
-            head = self._append_heads[stream] = _append_head(stream)
-        return head
 
-
+@lru_cache(maxsize=4096)
 def _append_head(stream: str) -> tuple[bytes, ...]:
     keys.check_topic(stream)
     name = stream.encode()

@@ -17,7 +17,6 @@ class Verbs:
         self._links = links
         self._default_wire = wire
         self._wires = dict(wires)
-        self._append_heads: dict[str, tuple[bytes, ...]] = {}
 
     def _wire(self, topic: str) -> Wire:
         return self._wires.get(topic, self._default_wire)

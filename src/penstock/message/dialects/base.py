@@ -39,7 +39,11 @@ def own_id(message: Message[Any]) -> str:
 
 
 def own_type(message: Message[Any]) -> str | None:
-    return type_name(message.body.__class__) if message.type is None else message.type
+    if message.type is not None:
+        return message.type
+    cls = message.body.__class__
+    # Before the look-up: most bodies are one of these, and they have no name.
+    return None if cls is dict or cls is list else type_name(cls)
 
 
 def write_text(name: str, value: object, longest: int) -> bytes:

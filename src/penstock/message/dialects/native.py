@@ -31,15 +31,14 @@ class Native:
         self._layout_of = Layouts(_FIELDS, bodies.limits).of
 
     def pack(self, message: Message[Any], topic: str) -> list[bytes]:
-        longest = self._longest
-        headers = message.headers
-        content_type = headers.get(f.CONTENT_TYPE)
-        if content_type is None and isinstance(message.body, (bytes, bytearray, memoryview)):
+        body, headers = message.body, message.headers
+        content_type = headers.get(f.CONTENT_TYPE) if headers else None
+        if content_type is None and isinstance(body, (bytes, bytearray, memoryview)):
             content_type = OCTETS
             headers = {**headers, f.CONTENT_TYPE: OCTETS}
         kind = own_type(message)
-        payload = self._bodies.write(message.body, kind, content_type)
-        fields = [f.ID, own_id(message).encode(), f.PAYLOAD, payload]
+        fields = [f.ID, own_id(message).encode(), f.PAYLOAD, self._bodies.write(body, kind, content_type)]
+        longest = self._longest
         if kind is not None:
             fields += (f.TYPE, write_text("type", kind, longest))
         if message.key is not None:
