@@ -67,11 +67,10 @@ def run_round(server: Server, messages: int) -> dict[str, dict[str, float]]:
     """Reference and Penstock, one after the other, on an empty server each time."""
     socket = server.socket
     rows = {}
-    for side in SIDES:
+    for side, work in SIDES.items():
         with server.client() as admin:
             admin.flushall()
             admin.xgroup_create(TOPIC, GROUP, "0", mkstream=True)
-        work = SIDES[side]
         rows[f"publish {side}"] = timed(server, work.publish(socket, TOPIC, messages, PER_WRITE), messages)
         rows[f"consume {side}"] = timed(server, work.consume(socket, TOPIC, GROUP, messages, BATCH), messages)
     return rows

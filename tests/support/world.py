@@ -104,7 +104,7 @@ class World:
             self.model.serve()
 
     async def publish_once(self, choices: Choices) -> None:
-        messages = [self._new_message() for _ in range(choices.number(0, 2))]
+        messages = [self._new_message() for _ in range(choices.number(0, 4))]
         messages += choices.some(self.messages, 3)
         backend = self.backends[choices.pick(CONSUMERS)]
         results = await backend.publish_once(self.topic, messages, window=HOUR)

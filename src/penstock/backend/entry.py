@@ -128,4 +128,4 @@ class Trimmed(Struct, frozen=True):
     """Entries from here on are kept."""
 
     pinned_by: str | None
-    """The group or cursor that holds the horizon back, if it is not the requested floor."""
+    """What holds the horizon back, if it is not the requested floor: a group, a cursor, or that nobody reads yet."""

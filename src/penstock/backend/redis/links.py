@@ -106,7 +106,7 @@ class Links:
 
     async def _open(self) -> Link:
         if self._closed:
-            raise ServerUnreachableError(f"the backend for {self.place} is closed")
+            raise self._is_closed()
         await self._pace.ready(at_most=_PATIENCE_SECONDS)
         try:
             link = await self._opener.open()
@@ -114,7 +114,13 @@ class Links:
             self._pace.failed()
             raise
         self._pace.succeeded()
+        if self._closed:  # while we were opening
+            link.close()
+            raise self._is_closed()
         return link
+
+    def _is_closed(self) -> ServerUnreachableError:
+        return ServerUnreachableError(f"the backend for {self.place} is closed: connect again")
 
     def _opened(self, task: "asyncio.Task[Link]") -> None:
         self._opening = None

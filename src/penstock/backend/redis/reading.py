@@ -87,7 +87,7 @@ class Page:
 
     def open(self, entries: Sequence[Entry]) -> list[FetchedEntry]:
         if self._is_retry:
-            return [self._retried(raw_id.decode(), fields or []) for raw_id, fields in entries]
+            return [self._retried(raw_id.decode(), fields) for raw_id, fields in entries]
         found: list[FetchedEntry] = []
         add, unpack = found.append, self._wire.unpack
         topic, stream, state, fence = self._topic, self._stream, self._state, self._fence
