@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from penstock import errors
+    from penstock.backend.entry import ClaimedMessage, DeadLetter, Malformed, Park
     from penstock.backend.redis import RedisBackend
     from penstock.message.message import Message
     from penstock.message.wire import Wire
@@ -16,13 +17,27 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "ClaimedMessage": "penstock.backend.entry",
+    "DeadLetter": "penstock.backend.entry",
     "Limits": "penstock.options",
+    "Malformed": "penstock.backend.entry",
     "Message": "penstock.message.message",
+    "Park": "penstock.backend.entry",
     "RedisBackend": "penstock.backend.redis",
     "Wire": "penstock.message.wire",
 }
 
-__all__ = ["Limits", "Message", "RedisBackend", "Wire", "errors"]
+__all__ = [
+    "ClaimedMessage",
+    "DeadLetter",
+    "Limits",
+    "Malformed",
+    "Message",
+    "Park",
+    "RedisBackend",
+    "Wire",
+    "errors",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -7,7 +7,7 @@ PenstockError
 │   ├── ServerUnreachableError    no connection, or it broke before the reply
 │   ├── AuthenticationError       wrong password, or the user may not run the command
 │   ├── ServerTooOldError         older than Redis 7.0 or Valkey 7.2
-│   ├── ServerLoadingError        it is reading its data from disk; wait
+│   ├── ServerBusyError           it reads its data from disk, runs a long script, or moves slots; wait
 │   ├── ServerReadOnlyError       we talk to a replica, or to a server that refuses writes
 │   └── ServerOutOfMemoryError    maxmemory is reached; settling still works
 ├── TopicError                    the key is not what a topic must be
@@ -58,8 +58,8 @@ class ServerTooOldError(ServerError):
     """The server lacks what Penstock relies on: Redis 7.0 or Valkey 7.2 is the oldest that will do."""
 
 
-class ServerLoadingError(ServerError):
-    """The server is still reading its data set from disk and answers nothing else meanwhile."""
+class ServerBusyError(ServerError):
+    """The server answers nothing for a while: it reads its data from disk, runs a long script, or moves slots."""
 
 
 class ServerReadOnlyError(ServerError):
@@ -93,13 +93,13 @@ class EncodeError(PublishError):
 class PublishUnknownError(PublishError):
     """The connection broke after the message left: it may have been written, or not.
 
-    Publishing `id` again with `once` is safe; publishing it again without may write it twice.
+    What was sent with `publish_once` can be sent with it again. Anything else may then be there twice, under one id.
     """
 
     def __init__(self, topic: str, id: str) -> None:
         super().__init__(
-            f"the connection broke while message {id} was on its way to topic {topic!r}: it may or may not"
-            " have been written; publish the same id again with once=True to be sure it is there once"
+            f"the connection broke while message {id} was on its way to topic {topic!r}: it may or may not have been"
+            " written; if it was sent with publish_once it can be sent so again, else it may then be there twice"
         )
         self.topic = topic
         self.id = id

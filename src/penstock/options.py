@@ -8,16 +8,18 @@ from penstock.errors import ConfigurationError
 DEDUPE_WINDOW = timedelta(hours=24)
 """How long a message published once is remembered by its id."""
 
+_MOST_FIELDS = 1000
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """What a single entry may be. Checked before anything is decoded, and before anything is sent."""
 
     payload_bytes: int = 1024 * 1024
-    """Longest payload (or any other single field value)."""
+    """Longest payload, and longest value of any other field that is read."""
 
     fields: int = 64
-    """Most fields in one entry."""
+    """Most fields in one entry; at most 1,000, which is what the server's scripts can pass on."""
 
     depth: int = 100
     """Deepest nesting of arrays and objects in JSON."""
@@ -27,3 +29,5 @@ class Limits:
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise ConfigurationError(f"Limits({name}=...) must be a whole number of at least 1, not {value!r}")
+        if self.fields > _MOST_FIELDS:
+            raise ConfigurationError(f"Limits(fields=...) must be at most {_MOST_FIELDS}, not {self.fields}")

@@ -79,7 +79,7 @@ class Proxy:
         self.connections += 1
         try:
             if self.refusing:
-                raise ConnectionRefusedError  # noqa: TRY301  # the same end as a server that is not there
+                raise ConnectionRefusedError  # the same end as a server that is not there
             server_reader, server_writer = await asyncio.open_unix_connection(self._server)
         except OSError:
             self.refused += 1

@@ -23,7 +23,8 @@ class StreamBackend(Protocol):
         """Make sure the group exists; True if this call created it. Atomic, idempotent.
 
         Creates the stream too. `start_id` counts only for a new group: "0" delivers everything the stream still holds,
-        "$" only what comes after this call, an entry id what comes after that entry.
+        "$" only what comes after this call, an entry id what comes after that entry. Whoever read for an earlier group
+        of that name is fenced from then on.
         """
         ...
 
@@ -60,19 +61,20 @@ class StreamBackend(Protocol):
         One result per entry: one that cannot be read is `Malformed` beside its neighbours. All of them are pending for
         `consumer` until settled, also if we die before we see them. A call that is cancelled loses nothing: what it was
         given comes with the consumer's next read. After an error the next read waits a while before it asks again. With
-        `ahead`, a full batch makes the backend ask for the next one before it returns this one.
+        `ahead`, a full batch makes the backend ask for the next one before it returns this one. A consumer's name must
+        be its alone: two processes of one name are not told apart.
         """
         ...
 
     async def reclaim_idle(
         self, stream: str, group: str, consumer: str, min_idle: timedelta, count: int, *, running: Collection[str] = ()
     ) -> list[FetchedEntry]:
-        """Take over up to `count` entries that nobody has touched for `min_idle`, oldest first. Atomic per page.
+        """Take over up to `count` entries that nobody has touched for `min_idle`, oldest first. Atomic.
 
         Two callers never get the same entry, and the former owner's settle is fenced from then on. The consumer's own
         entries count too, since it may have died under this name, except those in `running`. Looks at a bounded part of
-        the pending list and goes on from there in the next call. An entry that was trimmed or deleted while pending
-        comes as `Malformed` with `lost` set, and stays pending until it is acked or dead-lettered.
+        the pending list and goes on from there in the next call. Entries that were trimmed or deleted while pending
+        come on top, as `Malformed` with `lost` set: everybody sees them, until somebody acks or dead-letters them.
         """
         ...
 
@@ -121,7 +123,8 @@ class StreamBackend(Protocol):
     async def promote(self, topic: str, group: str, limit: int = 100) -> tuple[int, timedelta | None]:
         """Make up to `limit` parked deliveries that are due ready again, on the group's retry stream. Atomic.
 
-        Returns how many, and how long until the next one is due; None if nothing is parked. By the server's clock.
+        Returns how many were taken, and how long it is until the next one is due, by the server's clock; None if
+        nothing is parked.
         """
         ...
 

@@ -17,6 +17,9 @@ class Pace:
         self._ready_at = 0.0
 
     def failed(self) -> None:
+        """Make the next try wait. What fails while others wait already, as many readers do together, counts once."""
+        if self.left:
+            return
         delay = min(self._most, self._first * 2 ** min(self._failures, 32))
         self._failures += 1
         self._ready_at = asyncio.get_running_loop().time() + delay * random.uniform(0.5, 1)

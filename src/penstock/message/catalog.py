@@ -1,6 +1,6 @@
 """Which name on the wire means which Python type. A name has one meaning; a type without a name is plain JSON."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import is_dataclass
 from functools import lru_cache
 from typing import Any
@@ -54,9 +54,6 @@ class Catalog:
     def find(self, name: str | None) -> Any | None:
         """The type of that name, or None: plain JSON."""
         return self._types.get(name) if name is not None else None
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._types)
 
 
 def _is_typed_dict(cls: type) -> bool:

@@ -7,6 +7,7 @@ from penstock.message.faults import Unreadable
 from penstock.options import Limits
 
 _REMEMBERED = 256
+_LONGEST_REMEMBERED = 4096
 
 
 class Layouts:
@@ -35,6 +36,8 @@ class Layouts:
                 raise Unreadable(f"wire version {version[:20]!r}: written by a newer version of Penstock")
             return layout
         # Names are the writer's choice: whoever varies them may make us compute, not grow.
+        if sum(map(len, names)) > _LONGEST_REMEMBERED:
+            return layout
         if len(self._known) >= _REMEMBERED:
             self._known.clear()
         self._known[names] = layout

@@ -35,7 +35,9 @@ class Wire:
         self._dialect = make(Bodies(self.types, self.limits, codecs))
 
     def pack(self, message: Message[Any], topic: str = "") -> list[bytes]:
-        """Field, value, field, value, …: what `unpack` reads back as the same message.
+        """Field, value, field, value, …: what `unpack` reads back as the same message, as far as a dialect can say it.
+
+        A header that only repeats a dialect's default may come back absent; keys of plain objects come back as text.
 
         `topic` is written by the dialects whose documents name it (enveloped must, cloudevents may).
         """

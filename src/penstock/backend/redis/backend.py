@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import Mapping
+from functools import partial
 from types import TracebackType
 from typing import Self
 
 import redis.asyncio
 
 from penstock.backend.address import Address, resolve
+from penstock.backend.base import StreamBackend
 from penstock.backend.embedded import EmbeddedServer
 from penstock.backend.redis.links import Links
 from penstock.backend.redis.opening import Opener
@@ -18,7 +20,7 @@ from penstock.backend.redis.upkeep import Upkeep
 from penstock.message.wire import Wire
 
 
-class RedisBackend(Publishing, Settling, Upkeep, Turns):
+class RedisBackend(Publishing, Settling, Upkeep, Turns, StreamBackend):
     """Every verb of `StreamBackend`; made by `connect` or `from_client`, closed by `aclose` or `async with`."""
 
     def __init__(
@@ -30,7 +32,6 @@ class RedisBackend(Publishing, Settling, Upkeep, Turns):
         server: EmbeddedServer | None = None,
     ) -> None:
         super().__init__(links, wire or Wire(), wires or {})
-        self._seats = {}
         self._server = server
 
     @classmethod
@@ -45,7 +46,7 @@ class RedisBackend(Publishing, Settling, Upkeep, Turns):
         address = resolve(url)
         server = None
         if address.kind == "embedded":
-            server = await asyncio.to_thread(_start, address)
+            server = await _started(address)
             address = resolve(server.url)
         backend = cls(Links(Opener.to(address)), wire=wire, wires=wires, server=server)
         return await backend._connected()
@@ -91,5 +92,17 @@ class RedisBackend(Publishing, Settling, Upkeep, Turns):
         return self
 
 
-def _start(address: Address) -> EmbeddedServer:
-    return EmbeddedServer.start(address.directory, ephemeral=address.ephemeral, tcp=address.tcp)
+async def _started(address: Address) -> EmbeddedServer:
+    start = partial(EmbeddedServer.start, address.directory, ephemeral=address.ephemeral, tcp=address.tcp)
+    starting = asyncio.ensure_future(asyncio.to_thread(start))
+    try:
+        return await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        # The thread goes on; what it starts would otherwise be ours for as long as this process lives.
+        starting.add_done_callback(_give_up)
+        raise
+
+
+def _give_up(starting: "asyncio.Task[EmbeddedServer]") -> None:
+    if not starting.cancelled() and starting.exception() is None:
+        starting.result().close()

@@ -13,6 +13,8 @@ import hiredis
 
 from penstock.errors import ServerUnreachableError
 
+_OVERSLEPT = 0.1  # seconds
+
 Reply = Any  # bytes, int, None, hiredis.ReplyError, or lists of these
 
 
@@ -62,8 +64,8 @@ class Link(asyncio.Protocol):
         self._outgoing.append(request)
         if at_once:
             self._flush()
-        if self._timer is None:
-            self._timer = self._loop.call_at(deadline, self._check_deadline)
+        if self._timer is None or self._timer.when() > deadline:
+            self._watch_until(deadline)
         return future
 
     def close(self) -> None:
@@ -75,17 +77,25 @@ class Link(asyncio.Protocol):
             self._transport.write(b"".join(self._outgoing))
         self._outgoing.clear()
 
-    def _check_deadline(self) -> None:
+    def _watch_until(self, deadline: float) -> None:
+        # One timer at a time, so that most calls neither set nor cancel any.
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = self._loop.call_at(deadline, self._check_deadline, deadline)
+
+    def _check_deadline(self, due: float) -> None:
         self._timer = None
         if not self._waiting:
             return
-        # Replies come in order, so the request in front decides. One timer at a time, so that calls neither set nor
-        # cancel any.
-        deadline = self._waiting[0].deadline
-        if deadline <= self._loop.time():
+        now = self._loop.time()
+        if now - due > _OVERSLEPT:
+            # Something blocked our own loop: the answer may lie unread, or the request unsent. That is no fault of the
+            # server's, so it gets as long again.
+            self._watch_until(2 * now - due)
+        elif self._waiting[0].deadline <= now:  # replies come in order, so the request in front decides
             self._fail("it did not answer in time")
         else:
-            self._timer = self._loop.call_at(deadline, self._check_deadline)
+            self._watch_until(self._waiting[0].deadline)
 
     def data_received(self, data: bytes) -> None:
         self._reader.feed(data)

@@ -14,7 +14,7 @@ from penstock.backend.redis.failures import failure
 from penstock.backend.redis.link import Link, Reply, pack
 from penstock.backend.redis.opening import Opener
 from penstock.backend.redis.scripts import Script
-from penstock.errors import ServerLoadingError, ServerUnreachableError
+from penstock.errors import ConfigurationError, PenstockError, ServerBusyError, ServerUnreachableError
 
 Word = bytes | str | int
 
@@ -27,6 +27,7 @@ class Links:
 
     def __init__(self, opener: Opener) -> None:
         self._opener = opener
+        self._loop = asyncio.get_running_loop()
         self._pace = Pace()
         self._shared: Link | None = None
         self._opening: asyncio.Task[Link] | None = None
@@ -39,9 +40,15 @@ class Links:
 
     async def shared(self) -> Link:
         """The command connection, opened again if it broke. Waits a few seconds for a server that went away."""
+        if asyncio.get_running_loop() is not self._loop:
+            raise ConfigurationError(
+                f"the backend for {self.place} belongs to another event loop: connect one for each"
+            )
         link = self._shared
         if link is not None and link.is_open:
             return link
+        if self._closed:
+            raise self._is_closed()
         if self._opening is None:
             self._opening = asyncio.get_running_loop().create_task(self._reopen())
             self._opening.add_done_callback(self._opened)
@@ -71,7 +78,10 @@ class Links:
 
     async def script(self, doing: str, script: Script, keys: Sequence[str], *args: Word) -> Any:
         """Run a script; an error reply is raised. Sent once, but for a server that has forgotten the script's text."""
-        return raised(await self._run(script, keys, *args), doing)
+        reply = await self._run(script, keys, *args)
+        if isinstance(reply, hiredis.ReplyError) and str(reply).startswith("WRONGTYPE"):
+            doing = f"{doing}, which uses {', '.join(keys)}"
+        return raised(reply, doing)
 
     async def repeatable_script(self, doing: str, script: Script, keys: Sequence[str], *args: Word) -> Any:
         """As `script`, for those that find their own work done: sent a second time if the connection broke."""
@@ -95,9 +105,13 @@ class Links:
         while True:
             try:
                 self._shared = await self._open()
-            except (ServerUnreachableError, ServerLoadingError) as error:
+            except asyncio.CancelledError:
+                if self._closed:  # nobody else cancels this task, and those who wait for it were not cancelled
+                    raise self._is_closed() from None
+                raise
+            except (ServerUnreachableError, ServerBusyError) as error:
                 # The first connection fails at once: a wrong address is likelier than a server on its way up.
-                if not (was_open or isinstance(error, ServerLoadingError)):
+                if not (was_open or isinstance(error, ServerBusyError)):
                     raise
                 if asyncio.get_running_loop().time() + self._pace.left >= deadline:
                     raise
@@ -110,7 +124,7 @@ class Links:
         await self._pace.ready(at_most=_PATIENCE_SECONDS)
         try:
             link = await self._opener.open()
-        except BaseException:
+        except PenstockError:
             self._pace.failed()
             raise
         self._pace.succeeded()

@@ -6,7 +6,8 @@ layer re-sends what may have run.
 
 import asyncio
 import inspect
-from collections.abc import Callable
+import ssl
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import hiredis
@@ -27,15 +28,17 @@ from penstock.errors import (
 )
 
 CONNECT_SECONDS = 3.0
+_NEEDED = "Penstock needs Redis 7.0 or Valkey 7.2 or newer"
 _OLDEST = {"redis": (7, 0), "valkey": (7, 2)}
 
 
 class Opener:
     """Opens as many links as are asked for, all to the same place as the same user."""
 
-    def __init__(self, make_connection: Callable[[], Any], place: str) -> None:
+    def __init__(self, make_connection: Callable[[], Any], place: str, *, keep: object = None) -> None:
         self._make_connection = make_connection
         self.place = place
+        self._keep = keep
 
     @classmethod
     def to(cls, address: Address) -> "Opener":
@@ -54,7 +57,8 @@ class Opener:
         given = {name: value for name, value in pool.connection_kwargs.items() if _is_ours_to_pass(name)}
         options = {**given, **_our_options()}
         place = given.get("path") or f"{given.get('host', 'the server of the given client')}:{given.get('port', '')}"
-        return cls(lambda: connection_class(**options), str(place).rstrip(":"))
+        # A Sentinel's connections know their pool by a weak reference, and the caller may have let go of the client.
+        return cls(lambda: connection_class(**options), str(place).rstrip(":"), keep=pool)
 
     async def open(self) -> Link:
         """Connect, log in and check that the server is one we support, within `CONNECT_SECONDS`."""
@@ -68,10 +72,14 @@ class Opener:
 
     async def _open(self) -> Link:
         connection = self._make_connection()
+        refusal: PenstockError | None = None
         try:
             await connection.connect()
         except redis.exceptions.RedisError as error:
-            raise self._refusal(error) from None
+            refusal = self._refusal(error)
+        if refusal is not None:
+            # Outside the handler: the error of redis-py would travel along, and its text may hold what we sent.
+            raise refusal
         link = _take_over(connection, self.place)
         try:
             await self._check_version(link)
@@ -80,7 +88,9 @@ class Opener:
             raise
         return link
 
-    def _refusal(self, error: redis.exceptions.RedisError) -> PenstockError:
+    def _refusal(self, error: Exception) -> PenstockError:
+        if isinstance(error.__cause__, redis.exceptions.RedisError):
+            error = error.__cause__  # over a unix socket redis-py wraps what the server said
         if isinstance(error, redis.exceptions.ResponseError) or _is_login_failure(error):
             return failure(hiredis.ReplyError(_with_code(error)), f"cannot log in to {self.place}")
         if isinstance(error, redis.exceptions.BusyLoadingError):
@@ -92,16 +102,19 @@ class Opener:
     async def _check_version(self, link: Link) -> None:
         # HELLO, not INFO: every user may run it, and Valkey answers with its own version, not the one it emulates.
         reply = await link.call(pack("HELLO"), within=CONNECT_SECONDS)
+        if isinstance(reply, hiredis.ReplyError) and "unknown command" in str(reply):
+            raise ServerTooOldError(f"{self.place} does not know HELLO, so it is too old: {_NEEDED}")
         if isinstance(reply, hiredis.ReplyError):
             raise failure(reply, f"cannot ask {self.place} for its version")
-        facts = dict(zip(reply[::2], reply[1::2], strict=True))
-        name, version = facts[b"server"].decode(), facts[b"version"].decode()
-        numbers = tuple(int(part) for part in version.split(".")[:2])
+        try:
+            facts = dict(zip(reply[::2], reply[1::2], strict=True))
+            name, version, mode = (facts[fact].decode() for fact in (b"server", b"version", b"mode"))
+            numbers = tuple(int(part) for part in version.split(".")[:2])
+        except (TypeError, ValueError, KeyError, AttributeError):
+            raise ServerError(f"{self.place} speaks Redis protocol but is no server we know: {_NEEDED}") from None
         if numbers < _OLDEST.get(name, (7, 0)):
-            raise ServerTooOldError(
-                f"{self.place} is {name} {version}, which is too old: Penstock needs Redis 7.0 or Valkey 7.2 or newer"
-            )
-        if facts[b"mode"] == b"sentinel":
+            raise ServerTooOldError(f"{self.place} is {name} {version}, which is too old: {_NEEDED}")
+        if mode == "sentinel":
             raise ServerError(
                 f"{self.place} is a Sentinel, not a data server: pass a client made by Sentinel.master_for()"
             )
@@ -119,8 +132,23 @@ def _connection(address: Address) -> tuple[type[Any], dict[str, Any]]:
         return redis.asyncio.UnixDomainSocketConnection, {"path": address.path, **options}
     options |= {"host": address.host, "port": address.port, "socket_keepalive": True}
     if address.kind == "tls":
+        _check_files(address.options)
         return redis.asyncio.SSLConnection, {"ssl_check_hostname": True, "ssl_cert_reqs": "required", **options}
     return redis.asyncio.Connection, options
+
+
+def _check_files(options: Mapping[str, str]) -> None:
+    """Tried here once: the handshake would report a missing or empty file as if the server were at fault."""
+    context = ssl.create_default_context()
+    load: dict[str, Callable[[str], object]] = {
+        "ssl_ca_certs": context.load_verify_locations,
+        "ssl_certfile": lambda path: context.load_cert_chain(path, options.get("ssl_keyfile")),
+    }
+    for name in load.keys() & options.keys():
+        try:
+            load[name](options[name])
+        except OSError as error:
+            raise ConfigurationError(f"{name}={options[name]} in the server URL cannot be used: {error}") from None
 
 
 def _our_options() -> dict[str, Any]:
@@ -129,7 +157,8 @@ def _our_options() -> dict[str, Any]:
         "decode_responses": False,
         "retry": Retry(NoBackoff(), 0),
         "retry_on_error": [],
-        "socket_timeout": CONNECT_SECONDS,
+        # With one, redis-py waits by asyncio.wait_for, which on Python 3.11 can swallow a cancel. Ours is around all.
+        "socket_timeout": None,
         "socket_connect_timeout": CONNECT_SECONDS,
         "health_check_interval": 0,
     }
@@ -155,11 +184,13 @@ def _is_login_failure(error: Exception) -> bool:
 def _with_code(error: Exception) -> str:
     """redis-py strips the code of the errors it knows; ours are recognised by it."""
     text = _first_line(error)
+    if text.startswith("Authentication required"):
+        return f"NOAUTH {text}"
     if isinstance(error, redis.exceptions.NoPermissionError):
         return f"NOPERM {text}"
     if _is_login_failure(error):
         return f"WRONGPASS {text}"
-    return text
+    return f"ERR {text}" if text.startswith("unknown command") else text
 
 
 def _first_line(error: Exception) -> str:

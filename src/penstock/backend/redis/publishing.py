@@ -13,7 +13,7 @@ from penstock.backend.redis.failures import failure
 from penstock.backend.redis.link import Reply, pack_command
 from penstock.backend.redis.links import COMMAND_SECONDS, Links, Word
 from penstock.backend.redis.scripts import load
-from penstock.backend.redis.verbs import Verbs, milliseconds
+from penstock.backend.redis.verbs import BYTES_PER_CALL, Verbs, byte_count, milliseconds, pieces
 from penstock.errors import PenstockError, PublishUnknownError, ServerUnreachableError
 from penstock.message.ids import canonical
 from penstock.message.message import Message
@@ -21,7 +21,6 @@ from penstock.options import DEDUPE_WINDOW
 
 _MESSAGES_PER_WRITE = 500
 _MESSAGES_PER_SCRIPT = 100
-_BYTES_PER_WRITE = 1024 * 1024
 _WRITES_UNDER_WAY = 2
 
 
@@ -44,7 +43,8 @@ class Publishing(Verbs):
         while at < len(messages):
             write = self._pack_write(stream, messages, at)
             at += len(write.ids)
-            await write.send(self._links)
+            # One write that found no server is enough: the others would wait as long each.
+            await write.send(self._links, unless=under_way[-1].unsent if under_way else None)
             under_way.append(write)
             # The server works on one write while we pack the next; more of them would only fill memory.
             if len(under_way) > _WRITES_UNDER_WAY:
@@ -60,8 +60,8 @@ class Publishing(Verbs):
         window_ms = milliseconds("window", window, least=1)
         packed = [(message, self._wire(stream).pack(message, stream)) for message in messages]
         published: list[Published] = []
-        for start in range(0, len(packed), _MESSAGES_PER_SCRIPT):
-            published += await self._publish_once(stream, packed[start : start + _MESSAGES_PER_SCRIPT], window_ms)
+        for piece in pieces(packed, _MESSAGES_PER_SCRIPT, lambda pair: byte_count(pair[1])):
+            published += await self._publish_once(stream, piece, window_ms)
         return published
 
     async def _publish_once(
@@ -96,7 +96,7 @@ class Publishing(Verbs):
                 continue
             write.requests.append(request)
             size += len(request)
-            if size >= _BYTES_PER_WRITE:
+            if size >= BYTES_PER_CALL:
                 break
         return write
 
@@ -116,17 +116,18 @@ class _Write:
         self.requests: list[bytes] = []
         self.refused: dict[int, PenstockError] = {}
         self._replies: asyncio.Future[Any] | None = None
-        self._unsent: PenstockError | None = None
+        self.unsent: PenstockError | None = None
 
-    async def send(self, links: Links) -> None:
-        if not self.requests:
+    async def send(self, links: Links, *, unless: PenstockError | None) -> None:
+        self.unsent = unless
+        if not self.requests or unless is not None:
             return
         try:
             link = await links.shared()
             request = b"".join(self.requests)
             self._replies = link.call(request, within=COMMAND_SECONDS, replies=len(self.requests), at_once=True)
         except PenstockError as error:
-            self._unsent = error
+            self.unsent = error
 
     async def results(self, stream: str) -> "list[str | PenstockError]":
         """One for each message: where it is stored, or why it is not, or that nobody knows."""
@@ -137,7 +138,7 @@ class _Write:
 
     async def _written(self, stream: str) -> "list[str | PenstockError]":
         if self._replies is None:
-            return [self._unsent] * len(self.requests) if self._unsent is not None else []
+            return [self.unsent] * len(self.requests) if self.unsent is not None else []
         try:
             replies = await self._replies
         except ServerUnreachableError:

@@ -1,16 +1,17 @@
 """Fetching entries for a group: new ones, and those whose consumer died."""
 
 import asyncio
-from collections.abc import Collection, Sequence
+import secrets
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 from penstock.backend import keys
 from penstock.backend.entry import ClaimedMessage, FetchedEntry, Malformed, PartialDeliveryState
 from penstock.backend.parcel import split_record
-from penstock.backend.redis.links import Word
+from penstock.backend.redis.links import Links, Word
 from penstock.backend.redis.scripts import load
-from penstock.backend.redis.seat import Entry, Seat
-from penstock.backend.redis.verbs import Verbs, check_names, milliseconds, whole_number
+from penstock.backend.redis.seat import NO_FENCE, Entry, Seat
+from penstock.backend.redis.verbs import Verbs, check_names, milliseconds, range_bound, whole_number
 from penstock.errors import MalformedError
 from penstock.message.wire import Wire
 
@@ -22,7 +23,9 @@ _PENDING_PER_PAGE = 200
 class Reading(Verbs):
     """`read_new`, `reclaim_idle` and `read_range` of the Redis backend."""
 
-    _seats: dict[tuple[str, str, str], Seat]
+    def __init__(self, links: Links, wire: Wire, wires: Mapping[str, Wire]) -> None:
+        super().__init__(links, wire, wires)
+        self._seats: dict[tuple[str, str, str], Seat] = {}
 
     def _seat(self, stream: str, group: str, consumer: str) -> Seat:
         seat = self._seats.get((stream, group, consumer))
@@ -53,22 +56,21 @@ class Reading(Verbs):
         seat = self._seat(stream, group, consumer)
         page = Page(stream, self._wire(keys.home(stream)), await seat.enroll(self._links), redelivered=True)
         names = [stream, keys.steals(keys.home(stream), group)]
-        found: list[FetchedEntry] = []
+        doing = f"cannot reclaim entries of {stream!r} for group {group!r}"
         for _ in range(_PAGES_PER_RECLAIM):
-            room = count - len(found)
-            args: list[Word] = [group, consumer, idle_ms, seat.reclaim_from, room, _PENDING_PER_PAGE, *running]
-            doing = f"cannot reclaim entries of {stream!r} for group {group!r}"
-            cursor, entries, _, lost = await self._links.script(doing, load("reclaim"), names, *args)
+            scan: tuple[Word, ...] = (idle_ms, seat.reclaim_from, count, _PENDING_PER_PAGE, secrets.randbits(48))
+            reply = await self._links.script(doing, load("reclaim"), names, group, consumer, *scan, *running)
+            cursor, entries, lost = reply
             seat.reclaim_from = cursor.decode()
-            found += page.open(entries)
-            found += [page.lost(entry_id.decode()) for entry_id in lost]
-            if seat.reclaim_from == "-" or len(found) >= count:
-                break
-        return found
+            # Not one page more once there is something to return: an error there would hide what we hold already.
+            if entries or lost or seat.reclaim_from == "-":
+                return [*page.open(entries), *(page.lost(entry_id.decode()) for entry_id in lost)]
+        return []
 
     async def read_range(self, stream: str, start: str, end: str, count: int) -> list[FetchedEntry]:
         keys.check_topic(stream)
         whole_number("count", count)
+        start, end = range_bound("the start of a range", start), range_bound("the end of a range", end)
         entries = await self._links.command(f"cannot read {stream!r}", "XRANGE", stream, start, end, "COUNT", count)
         return Page(stream, self._wire(keys.home(stream)), 0).open(entries)
 
@@ -105,7 +107,8 @@ class Page:
         """A pending entry whose content is gone."""
         reason = "it was trimmed or deleted while it was pending, before the group had settled it"
         error = MalformedError(self._topic, entry_id, reason, ())
-        return Malformed(entry_id, error, self._state, self._stream, entry_id, self._fence, lost=True)
+        # Its holder may be anybody, so no counter of ours can vouch for it.
+        return Malformed(entry_id, error, self._state, self._stream, entry_id, NO_FENCE, lost=True)
 
     def _retried(self, entry_id: str, raw: list[bytes]) -> FetchedEntry:
         fields, record = split_record(raw)

@@ -16,6 +16,8 @@ from penstock.backend.redis.scripts import load
 from penstock.errors import PenstockError
 
 Entry = tuple[bytes, list[bytes]]
+NO_FENCE = -1
+"""No counter has this value: whoever settles with it is looked at entry by entry."""
 
 
 class Batch(NamedTuple):
@@ -46,34 +48,47 @@ class Seat:
         self._lock = asyncio.Lock()
         self._pace = Pace()
         self._link: Link | None = None
+        self._is_closed = False
         self._asked: _Asked | None = None
         self._surplus: Batch | None = None
 
     async def fetch(self, links: Links, count: int, block_ms: int, *, ahead: bool) -> Batch:
         """Up to `count` entries that the group never had; with `ahead`, a full batch asks for the next one."""
-        async with self._lock:
-            await self._pace.ready()
-            try:
-                batch = self._surplus or await self._answer(links, count, block_ms, ahead=ahead)
-            except PenstockError:
-                self._pace.failed()
-                raise
-            self._pace.succeeded()
-            # An earlier read, taken up now, may have asked for more than this one.
-            rest = batch.entries[count:]
-            self._surplus = Batch(rest, batch.fence) if rest else None
-            return Batch(batch.entries[:count], batch.fence) if rest else batch
+        try:
+            # Another read of this consumer may be waiting for entries; we wait for it no longer than for those.
+            async with asyncio.timeout(block_ms / 1000 if self._lock.locked() else None):
+                await self._lock.acquire()
+        except TimeoutError:
+            return Batch([], NO_FENCE)
+        try:
+            return await self._fetch(links, count, block_ms, ahead=ahead)
+        finally:
+            self._lock.release()
+
+    async def _fetch(self, links: Links, count: int, block_ms: int, *, ahead: bool) -> Batch:
+        await self._pace.ready()
+        try:
+            batch = self._surplus or await self._answer(links, count, block_ms, ahead=ahead)
+        except PenstockError:
+            self._pace.failed()
+            raise
+        self._pace.succeeded()
+        # An earlier read, taken up now, may have asked for more than this one.
+        rest = batch.entries[count:]
+        self._surplus = Batch(rest, batch.fence) if rest else None
+        return Batch(batch.entries[:count], batch.fence) if rest else batch
 
     async def enroll(self, links: Links) -> int:
         """The fence for what is read from now on."""
         if self.fence is None:
             steals = keys.steals(keys.home(self.stream), self.group)
             start = secrets.randbits(48)
-            doing = f"cannot enroll consumer {self.consumer!r}"
+            doing = f"cannot enroll consumer {self.consumer!r} of {self.stream!r}"
             self.fence = int(await links.script(doing, load("enroll"), [steals], self.consumer, start))
         return self.fence
 
     def close(self) -> None:
+        self._is_closed = True
         if self._link is not None:
             self._link.close()
 
@@ -114,6 +129,8 @@ class Seat:
     async def _reader(self, links: Links) -> Link:
         if self._link is None or not self._link.is_open:
             self._link = await links.reader()
+            if self._is_closed:  # while it was opened
+                self._link.close()
         return self._link
 
 

@@ -10,7 +10,9 @@ from penstock.backend.parcel import dead_fields, pack_fields, parked_fields, uno
 from penstock.backend.redis.links import Word
 from penstock.backend.redis.reading import Reading
 from penstock.backend.redis.scripts import load
-from penstock.backend.redis.verbs import check_names, milliseconds, whole_number
+from penstock.backend.redis.seat import NO_FENCE
+from penstock.backend.redis.verbs import byte_count, check_names, entry_id, milliseconds, pieces, whole_number
+from penstock.errors import ConfigurationError
 
 T = TypeVar("T")
 
@@ -36,9 +38,9 @@ class Settling(Reading):
         result = Settled()
         for entries in _chunks(done, _IDS_PER_CALL):
             result += await self._complete(stream, group, consumer, entries)
-        for parks in _chunks(parked, _COPIES_PER_CALL):
+        for parks in pieces(parked, _COPIES_PER_CALL, lambda park: byte_count(park.entry.raw)):
             result += await self._park(stream, group, consumer, parks)
-        for letters in _chunks(dead, _COPIES_PER_CALL):
+        for letters in pieces(dead, _COPIES_PER_CALL, lambda letter: byte_count(letter.entry.raw)):
             result += await self._dead_letter(stream, group, consumer, letters)
         return result
 
@@ -49,7 +51,8 @@ class Settling(Reading):
         check_names(stream, group)
         doing = f"cannot ack entries of {stream!r} for group {group!r}"
         acked = 0
-        for ids in _chunks(message_ids, _IDS_PER_CALL):
+        checked = [entry_id("an id to ack", message_id) for message_id in message_ids]
+        for ids in _chunks(checked, _IDS_PER_CALL):
             acked += await self._links.command(doing, "XACK", stream, group, *ids)
         return acked
 
@@ -62,7 +65,7 @@ class Settling(Reading):
     async def promote(self, topic: str, group: str, limit: int = 100) -> tuple[int, timedelta | None]:
         check_names(topic, group)
         whole_number("limit", limit)
-        names = [keys.parked(topic, group), keys.retry(topic, group), keys.dead(topic)]
+        names = [keys.parked(topic, group), keys.retry(topic, group), keys.dead(topic), keys.steals(topic, group)]
         doing = f"cannot promote parked deliveries of {topic!r} for group {group!r}"
         last_words = unopenable(topic, group, datetime.now(UTC))
         moved, next_ms = await self._links.script(doing, load("promote"), names, group, limit, *last_words)
@@ -70,10 +73,11 @@ class Settling(Reading):
 
     async def _complete(self, stream: str, group: str, consumer: str, entries: Sequence[FetchedEntry]) -> Settled:
         seat = self._seat(stream, group, consumer)
+        _check_stream(stream, entries)
         ids = [entry.id for entry in entries]
         fences = {entry.fence for entry in entries}
         # Entries of different fences were read across a theft: whatever the counter is, each must be looked up.
-        fence = fences.pop() if len(fences) == 1 else -1
+        fence = fences.pop() if len(fences) == 1 else NO_FENCE
         names = [stream, keys.steals(keys.home(stream), group)]
         args: list[Word] = [group, consumer, fence, int(keys.is_retry(stream)), *ids]
         doing = f"cannot settle {len(ids)} entries of {stream!r} for group {group!r}"
@@ -84,9 +88,11 @@ class Settling(Reading):
 
     async def _park(self, stream: str, group: str, consumer: str, parks: Sequence[Park]) -> Settled:
         check_names(stream, group, consumer)
+        _check_stream(stream, [park.entry for park in parks])
         names = [stream, keys.parked(keys.home(stream), group)]
         args: list[Word] = [group, consumer, int(keys.is_retry(stream))]
         for park in parks:
+            whole_number("attempt", park.attempt)
             args += [park.entry.id, milliseconds("delay", park.delay), pack_fields(parked_fields(park))]
         doing = f"cannot park {len(parks)} deliveries of {stream!r} for group {group!r}"
         ok, gone, fenced = await self._links.repeatable_script(doing, load("park"), names, *args)
@@ -94,6 +100,7 @@ class Settling(Reading):
 
     async def _dead_letter(self, stream: str, group: str, consumer: str, letters: Sequence[DeadLetter]) -> Settled:
         check_names(stream, group, consumer)
+        _check_stream(stream, [letter.entry for letter in letters])
         topic = keys.home(stream)
         args: list[Word] = [group, consumer, int(keys.is_retry(stream))]
         for letter in letters:
@@ -118,5 +125,12 @@ def _chunks(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
     return (items[start : start + size] for start in range(0, len(items), size))
 
 
+def _check_stream(stream: str, entries: Sequence[FetchedEntry]) -> None:
+    # Settled elsewhere they would count as gone, which reads like done, and stay pending here.
+    others = {entry.stream for entry in entries} - {stream}
+    if others:
+        raise ConfigurationError(f"entries of {others.pop()!r} cannot be settled on {stream!r}: settle them by stream")
+
+
 def _decoded(ids: Sequence[bytes]) -> tuple[str, ...]:
-    return tuple([entry_id.decode() for entry_id in ids])
+    return tuple([raw.decode() for raw in ids])

@@ -4,8 +4,8 @@ from datetime import timedelta
 
 from penstock.backend import keys
 from penstock.backend.redis.scripts import load
-from penstock.backend.redis.verbs import Verbs, check_names, milliseconds, whole_number
-from penstock.errors import AckOutOfSequenceError, LeaseLostError
+from penstock.backend.redis.verbs import Verbs, check_names, entry_id, milliseconds, whole_number
+from penstock.errors import AckOutOfSequenceError, ConfigurationError, LeaseLostError
 
 
 class Turns(Verbs):
@@ -28,6 +28,11 @@ class Turns(Verbs):
     async def advance(self, topic: str, reader: str, token: int, *, expected: str, to: str, entries: int = 1) -> None:
         check_names(topic, reader)
         whole_number("entries", entries)
+        expected, to = entry_id("the expected position", expected), entry_id("the new position", to)
+        if _numbers(to) <= _numbers(expected):
+            raise ConfigurationError(
+                f"reader {reader!r} of {topic!r} can only move forward, not from {expected} to {to}"
+            )
         names = [topic, keys.turn(topic, reader)]
         doing = f"cannot advance reader {reader!r} of {topic!r}"
         verdict, value = await self._links.script(doing, load("advance"), names, reader, token, expected, to, entries)
@@ -38,3 +43,7 @@ class Turns(Verbs):
             )
         if verdict == b"elsewhere":
             raise AckOutOfSequenceError(topic, reader, expected, value.decode())
+
+
+def _numbers(id: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in id.split("-"))

@@ -1,13 +1,20 @@
 """What the groups of verbs share: the connections, the wire format of each topic, and checks of arguments."""
 
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
+from typing import TypeVar
 
 from penstock.backend import keys
 from penstock.backend.redis.links import Links
 from penstock.errors import ConfigurationError
 from penstock.message.wire import Wire
+
+T = TypeVar("T")
+
+BYTES_PER_CALL = 1024 * 1024
+_ENTRY_ID = re.compile(r"[0-9]{1,20}(-[0-9]{1,20})?")
 
 
 class Verbs:
@@ -22,11 +29,49 @@ class Verbs:
         return self._wires.get(topic, self._default_wire)
 
 
-def check_names(stream: str, group: str, consumer: str | None = None) -> None:
+def pieces(items: Iterable[T], most: int, size: Callable[[T], int]) -> Iterator[list[T]]:
+    """At most `most` items at a time, and no more than it takes to reach a MiB: a script holds up everybody else."""
+    piece: list[T] = []
+    total = 0
+    for item in items:
+        piece.append(item)
+        total += size(item)
+        if len(piece) == most or total >= BYTES_PER_CALL:
+            yield piece
+            piece, total = [], 0
+    if piece:
+        yield piece
+
+
+def byte_count(values: Iterable[bytes]) -> int:
+    return sum(map(len, values))
+
+
+def check_names(stream: str, group: str, *consumer: str) -> None:
     keys.check_topic(stream)
     keys.check_name("group", group)
-    if consumer is not None:
-        keys.check_name("consumer", consumer)
+    for name in consumer:
+        keys.check_name("consumer", name)
+
+
+def entry_id(what: str, text: str) -> str:
+    """An entry id in the one spelling that can be compared: no leading zeros, both parts there."""
+    if not isinstance(text, str) or not _ENTRY_ID.fullmatch(text):
+        raise ConfigurationError(f"{what} is an entry id such as '1700000000000-0', not {text!r}")
+    parts = [int(part) for part in (text if "-" in text else f"{text}-0").split("-")]
+    if max(parts) >= 2**64:
+        raise ConfigurationError(f"{what} {text!r} is larger than any entry id can be")
+    return f"{parts[0]}-{parts[1]}"
+
+
+def range_bound(what: str, text: str) -> str:
+    """One end of a range as XRANGE takes it: "-", "+", an entry id, or "(" and an entry id to leave that one out."""
+    if text in ("-", "+"):
+        return text
+    exclusive = "(" if isinstance(text, str) and text.startswith("(") else ""
+    bare = text[1:] if exclusive else text
+    # An id of milliseconds alone means all of them, which is not the same at both ends: it stays as it is.
+    return text if entry_id(what, bare) and "-" not in bare else exclusive + entry_id(what, bare)
 
 
 def milliseconds(what: str, duration: timedelta, *, least: int = 0) -> int:
@@ -39,7 +84,6 @@ def milliseconds(what: str, duration: timedelta, *, least: int = 0) -> int:
     return ms
 
 
-def whole_number(what: str, number: int, *, least: int = 1) -> int:
+def whole_number(what: str, number: int, *, least: int = 1) -> None:
     if not isinstance(number, int) or isinstance(number, bool) or number < least:
         raise ConfigurationError(f"{what} is a whole number of at least {least}, not {number!r}")
-    return number

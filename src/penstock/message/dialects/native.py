@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
+from penstock.errors import EncodeError
 from penstock.message import fields as f
 from penstock.message.bodies import Bodies
 from penstock.message.codec import OCTETS
@@ -27,12 +28,13 @@ class Native:
         self._bodies = bodies
         self._depth = bodies.depth
         self._longest = bodies.longest
+        self._most_parts = 2 * bodies.limits.fields
         self._readers = bodies.types.json_readers
         self._layout_of = Layouts(_FIELDS, bodies.limits).of
 
     def pack(self, message: Message[Any], topic: str) -> list[bytes]:
         body, headers = message.body, message.headers
-        content_type = headers.get(f.CONTENT_TYPE) if headers else None
+        content_type = headers.get(f.CONTENT_TYPE)
         if content_type is None and isinstance(body, (bytes, bytearray, memoryview)):
             content_type = OCTETS
             headers = {**headers, f.CONTENT_TYPE: OCTETS}
@@ -51,6 +53,8 @@ class Native:
             fields += (f.TRACESTATE, write_text("tracestate", message.tracestate, longest))
         if message.time is not None:
             fields += (f.TIME, write_time(message.time).encode())
+        if len(fields) > self._most_parts:
+            raise EncodeError(f"the message needs {len(fields) // 2} fields, the limit is {self._most_parts // 2}")
         return fields
 
     def unpack(self, topic: str, entry_id: str, fields: Sequence[bytes]) -> Message[Any]:

@@ -6,8 +6,8 @@
 -- Keeps two acks of one message from both counting: only the holder of the turn moves the position, and only from where
 -- it is.
 local stream, group = KEYS[1], ARGV[1]
-local token = redis.call('HGET', KEYS[2], 'token')
-if token ~= ARGV[2] then return {'lost', token or ''} end
+local turn = redis.call('HMGET', KEYS[2], 'token', 'holder')
+if turn[1] ~= ARGV[2] or not turn[2] then return {'lost', turn[1] or ''} end
 for _, facts in ipairs(redis.call('XINFO', 'GROUPS', stream)) do
   local info = {}
   for i = 1, #facts, 2 do info[facts[i]] = facts[i + 1] end

@@ -5,5 +5,4 @@
 -- Gives 1 if it was ours, else 0.
 -- Keeps the last token: the next holder's must be larger.
 if redis.call('HGET', KEYS[1], 'token') ~= ARGV[1] then return 0 end
-redis.call('HDEL', KEYS[1], 'holder', 'until')
-return 1
+return redis.call('HDEL', KEYS[1], 'holder', 'until') > 0 and 1 or 0

@@ -11,15 +11,15 @@ if kind ~= 'zset' and kind ~= 'none' then
 end
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local ids, members, gone, fenced = {}, {}, 0, {}
+local ids, members, gone, fenced, seen = {}, {}, 0, {}, {}
 for i = 4, #ARGV, 3 do
   local row = redis.call('XPENDING', stream, group, ARGV[i], ARGV[i], 1)[1]
-  if not row then
+  if not row or seen[ARGV[i]] then
     gone = gone + 1
   elseif row[2] ~= me then
     fenced[#fenced + 1] = ARGV[i]
   else
-    ids[#ids + 1] = ARGV[i]
+    ids[#ids + 1], seen[ARGV[i]] = ARGV[i], true
     members[#members + 1] = string.format('%.0f', now + ARGV[i + 1])
     members[#members + 1] = ARGV[i + 2]
   end

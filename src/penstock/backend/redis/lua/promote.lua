@@ -1,10 +1,10 @@
 #!lua
 -- Make parked deliveries that are due ready again, earliest first.
--- KEYS  parked, retry, dead
--- ARGV  group, most to move, then what a dead letter begins with: field, value, field of the raw bytes
--- Gives how many became ready, and when the next one is due in ms from now (-1: nothing is parked).
+-- KEYS  parked, retry, dead, steals
+-- ARGV  group, most to move (fewer if they are large), then what a dead letter begins with: field, value, field of the raw bytes
+-- Gives how many left the set, and when the next one is due in ms from now (-1: nothing is parked).
 -- Keeps each in exactly one place: it is on the retry stream before it leaves the set, in one step. What cannot be opened
--- goes to the dead letters, or it would stop all behind it.
+-- or written goes to the dead letters, or it would stop all behind it, and those before it would be promoted twice.
 local parked, retry, dead = KEYS[1], KEYS[2], KEYS[3]
 for _, key in ipairs({retry, dead}) do
   local kind = redis.call('TYPE', key).ok
@@ -25,17 +25,17 @@ local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local due = redis.call('ZRANGE', parked, '-inf', string.format('%.0f', now), 'BYSCORE', 'LIMIT', 0, ARGV[2])
 if #due > 0 then
-  redis.pcall('XGROUP', 'CREATE', retry, ARGV[1], '0', 'MKSTREAM') -- BUSYGROUP after the first time
+  local created = redis.pcall('XGROUP', 'CREATE', retry, ARGV[1], '0', 'MKSTREAM')
+  if not created.err then redis.call('DEL', KEYS[4]) end -- as a new group of the topic would; else BUSYGROUP
 end
+local moved, bytes = 0, 0
 for _, parcel in ipairs(due) do
-  local fine, values = pcall(open, parcel)
-  if fine then
-    redis.call('XADD', retry, '*', unpack(values))
-  else
-    redis.call('XADD', dead, '*', ARGV[3], ARGV[4], ARGV[5], parcel)
-  end
+  if bytes > 1048576 then break end
+  moved, bytes = moved + 1, bytes + #parcel
+  local fine = pcall(function() redis.call('XADD', retry, '*', unpack(open(parcel))) end)
+  if not fine then redis.call('XADD', dead, '*', ARGV[3], ARGV[4], ARGV[5], parcel) end
 end
 -- By rank: the due ones were the lowest scores when this step began, and nothing has come between.
-if #due > 0 then redis.call('ZREMRANGEBYRANK', parked, 0, #due - 1) end
+if moved > 0 then redis.call('ZREMRANGEBYRANK', parked, 0, moved - 1) end
 local first = redis.call('ZRANGE', parked, 0, 0, 'WITHSCORES')
-return {#due, first[2] and math.max(0, tonumber(first[2]) - now) or -1}
+return {moved, first[2] and math.max(0, tonumber(first[2]) - now) or -1}

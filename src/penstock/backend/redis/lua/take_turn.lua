@@ -1,4 +1,4 @@
-#!lua
+#!lua flags=allow-oom
 -- Become, or stay, the one holder of a sequential reader.
 -- KEYS  turn
 -- ARGV  holder, lease in ms

@@ -7,7 +7,8 @@
 local stream = KEYS[1]
 local horizon, pin, known = ARGV[1], '', false
 local function parts(id)
-  local ms, seq = string.match(id, '^(%d+)-(%d+)$')
+  local ms, seq = string.match(id, '^0*(%d+)-0*(%d+)$')
+  assert(ms, 'not an entry id: ' .. id)
   return {ms, seq}
 end
 local function less(a, b) -- as digit strings: doubles lose the low digits of 64-bit ids
