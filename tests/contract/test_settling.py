@@ -8,7 +8,7 @@ import redis
 from penstock.backend import keys
 from penstock.backend.entry import ClaimedMessage, DeadLetter, Park, Settled
 from penstock.backend.redis import RedisBackend
-from penstock.errors import WrongKeyTypeError
+from penstock.errors import ConfigurationError, WrongKeyTypeError
 from penstock.message.message import Message
 from tests.support.dead import dead_letters
 
@@ -213,3 +213,59 @@ async def test_a_released_entry_can_be_reclaimed_at_once(backend: RedisBackend, 
     (taken,) = await backend.reclaim_idle(topic, "g", "b", timedelta(hours=1), 1)
     assert taken.id == entry.id
     assert await backend.release(topic, "g", "a", [entry.id]) == [entry.id]
+
+
+@pytest.mark.parametrize("outcome", ["done", "parked", "dead"])
+async def test_readers_of_a_destroyed_group_cannot_settle_for_its_successor(
+    backend: RedisBackend, topic: str, admin: "redis.Redis", outcome: str
+) -> None:
+    await publish(backend, topic)
+    (entry,) = await lease(backend, topic, "before")
+    admin.xgroup_destroy(topic, "g")
+    assert await backend.create_group(topic, "g") is True
+    (again,) = await lease(backend, topic, "after")
+    assert again.id == entry.id
+    late = {"done": [entry], "parked": [Park(entry, NOW, 2)], "dead": [DeadLetter(entry, "why")]}
+    result = await backend.settle(topic, "g", "before", **{outcome: late[outcome]})
+    assert result == Settled(fenced=(entry.id,))
+    assert await backend.settle(topic, "g", "after", done=[again]) == Settled(ok=1)
+
+
+async def test_a_group_that_was_there_keeps_its_counters(
+    backend: RedisBackend, topic: str, admin: "redis.Redis"
+) -> None:
+    await publish(backend, topic)
+    await lease(backend, topic)
+    assert await backend.create_group(topic, "g") is False
+    assert admin.hlen(keys.steals(topic, "g")) == 1
+
+
+async def test_entries_of_one_stream_cannot_be_settled_on_another(
+    backend: RedisBackend, topic: str, admin: "redis.Redis"
+) -> None:
+    await publish(backend, topic)
+    (entry,) = await lease(backend, topic)
+    with pytest.raises(ConfigurationError, match="by stream"):
+        await backend.settle(topic + ":other", "g", "a", done=[entry])
+    with pytest.raises(ConfigurationError, match="by stream"):
+        await backend.settle(topic + ":other", "g", "a", parked=[Park(entry, NOW, 2)])
+    with pytest.raises(ConfigurationError, match="by stream"):
+        await backend.settle(topic + ":other", "g", "a", dead=[DeadLetter(entry, "why")])
+    assert pending(admin, topic) == [entry.id]
+
+
+async def test_large_copies_are_written_in_several_steps(
+    backend: RedisBackend, topic: str, admin: "redis.Redis"
+) -> None:
+    await backend.create_group(topic, "g")
+    await backend.publish_many(topic, [Message("x" * 400_000) for _ in range(12)])
+    entries = await lease(backend, topic, count=12)
+    await backend.renew(topic, "g", "a", [])
+    admin.config_resetstat()
+    assert await backend.settle(topic, "g", "a", parked=[Park(entry, NOW, 2) for entry in entries]) == Settled(ok=12)
+    assert admin.info("commandstats")["cmdstat_evalsha"]["calls"] >= 4
+    moved = []
+    while (count := (await backend.promote(topic, "g"))[0]) > 0:
+        moved.append(count)
+    assert sum(moved) == 12
+    assert max(moved) <= 4

@@ -8,7 +8,7 @@ import redis
 
 from penstock.backend import keys
 from penstock.backend.redis import RedisBackend
-from penstock.errors import AckOutOfSequenceError, GroupMissingError, LeaseLostError
+from penstock.errors import AckOutOfSequenceError, ConfigurationError, GroupMissingError, LeaseLostError
 from penstock.message.message import Message
 
 LEASE = timedelta(seconds=30)
@@ -101,3 +101,38 @@ async def test_advancing_a_reader_that_is_not_there_says_so(backend: RedisBacken
     await backend.publish(topic, Message(1))
     with pytest.raises(GroupMissingError):
         await backend.advance(topic, "r", token, expected="0-0", to="1-0")
+
+
+async def test_the_position_never_moves_back_or_stays(backend: RedisBackend, topic: str) -> None:
+    await backend.create_group(topic, "r", "5-0")
+    token = await hold(backend, topic, "a")
+    for to in ("5-0", "4-9", "1-0"):
+        with pytest.raises(ConfigurationError, match="forward"):
+            await backend.advance(topic, "r", token, expected="5-0", to=to)
+
+
+async def test_who_left_the_turn_has_nothing_to_leave_or_to_advance(
+    backend: RedisBackend, topic: str, admin: "redis.Redis"
+) -> None:
+    await backend.create_group(topic, "r")
+    entry_id = await backend.publish(topic, Message(1))
+    token = await hold(backend, topic, "a")
+    assert await backend.leave_turn(topic, "r", token) is True
+    assert await backend.leave_turn(topic, "r", token) is False
+    with pytest.raises(LeaseLostError):
+        await backend.advance(topic, "r", token, expected="0-0", to=entry_id)
+    assert admin.xinfo_groups(topic)[0]["last-delivered-id"] == b"0-0"
+
+
+async def test_a_full_server_can_still_be_drained_in_sequence(
+    backend: RedisBackend, topic: str, admin: "redis.Redis"
+) -> None:
+    await backend.create_group(topic, "r")
+    entry_id = await backend.publish(topic, Message(1))
+    token = await hold(backend, topic, "a")
+    admin.config_set("maxmemory", 1)
+    try:
+        assert await hold(backend, topic, "a") == token
+        await backend.advance(topic, "r", token, expected="0-0", to=entry_id)
+    finally:
+        admin.config_set("maxmemory", 0)

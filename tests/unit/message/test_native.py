@@ -1,6 +1,7 @@
 """Penstock's own entries: what is on the wire, what may come from strangers, and what is refused, with the reason."""
 
 import json
+import tracemalloc
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
@@ -286,3 +287,23 @@ def test_running_out_of_memory_is_not_blamed_on_the_message(monkeypatch: pytest.
         wire.unpack("t", "1-1", [])
     with pytest.raises(MemoryError):
         wire.pack(Message(1))
+
+
+def test_a_message_with_more_fields_than_may_be_read_is_not_written() -> None:
+    wire = Wire(limits=Limits(fields=3))
+    assert len(wire.pack(Message(1, key="k"))) == 6
+    with pytest.raises(EncodeError, match="4 fields, the limit is 3"):
+        wire.pack(Message(1, key="k", traceparent="t"))
+
+
+def test_long_field_names_are_not_remembered() -> None:
+    wire = Wire()
+    tracemalloc.start()
+    try:
+        for number in range(64):
+            name = b"%d" % number + b"x" * 500_000
+            assert wire.unpack("t", "1-0", [b"payload", b"1", name, b""]).body == 1
+        retained, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert retained < 2_000_000
