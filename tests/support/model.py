@@ -5,6 +5,7 @@ Entry ids are taken from the real server; everything else is decided here, by ru
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 
 from penstock.backend.entry import Settled, Trimmed
 
@@ -25,6 +26,8 @@ class Item:
     raw: tuple[bytes, ...]
     readable: bool = True
     attempt: int = 1
+    first: datetime | None = None
+    """When the first attempt was received; known once it was parked."""
 
 
 @dataclass(frozen=True)
@@ -89,13 +92,24 @@ class Model:
         self.dead: list[Letter] = []
         self.done: dict[str, set[str]] = {group: set() for group in self.groups}
         self.destroyed: dict[str, set[str]] = {group: set() for group in self.groups}
+        self.left_behind: set[str] = set()
+        """Acked without a settle: in a retry stream they may stay for ever."""
         self.once: dict[str, str] = {}
         self.blocked: list[tuple[SeatName, int]] = []
         self.given: dict[SeatName, list[str]] = {}
-        """Entries the server gave to a read that was interrupted: they come with the seat's next reads."""
+        """What the server gave to a read that was interrupted, or sent ahead: it comes with the seat's next reads."""
 
     def group(self, stream: str, group: str) -> Group:
         return self.streams[stream].groups[group]
+
+    def live(self, stream: str) -> list[tuple[str, Item]]:
+        """What must be stored; a retry stream may hold more, which nobody will read."""
+        found = self.streams[stream]
+        if stream == self.topic:
+            return list(found.entries.items())
+        ((group, state),) = found.groups.items()
+        wanted = {*found.unread(group), *state.pending}
+        return [(entry_id, item) for entry_id, item in found.entries.items() if entry_id in wanted]
 
     def append(self, entry_id: str, raw: Sequence[bytes], *, readable: bool = True) -> None:
         self.streams[self.topic].append(entry_id, Item(entry_id, tuple(raw), readable))
@@ -111,14 +125,17 @@ class Model:
     def waits(self, seat: SeatName) -> bool:
         return any(name == seat for name, _ in self.blocked)
 
-    def read(self, seat: SeatName, count: int) -> list[str]:
+    def read(self, seat: SeatName, count: int, *, ahead: bool = False) -> list[str]:
         stream, group, consumer = seat
         if seat in self.given:
             ids = self.given.pop(seat)
             if ids[count:]:
                 self.given[seat] = ids[count:]
             return ids[:count]
-        return [] if self.waits(seat) else self.streams[stream].lease(group, consumer, count)
+        ids = [] if self.waits(seat) else self.streams[stream].lease(group, consumer, count)
+        if ahead and len(ids) == count:
+            self.given[seat] = self.streams[stream].lease(group, consumer, count)
+        return ids
 
     def complete(self, seat: SeatName, ids: Sequence[str]) -> Settled:
         result = Settled()
@@ -156,6 +173,7 @@ class Model:
     def ack(self, stream: str, group: str, ids: Sequence[str]) -> int:
         mine = [entry_id for entry_id in ids if self.group(stream, group).pending.pop(entry_id, None)]
         self.done[group] |= {self.streams[stream].ever[entry_id].origin for entry_id in mine}
+        self.left_behind |= set(mine)
         return len(mine)
 
     def touch(self, seat: SeatName, ids: Sequence[str], *, hand_back: bool) -> list[str]:

@@ -8,7 +8,7 @@ import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Protocol, TypeVar
 
@@ -16,12 +16,13 @@ import redis
 
 from penstock.backend import keys
 from penstock.backend.entry import ClaimedMessage, DeadLetter, FetchedEntry, Malformed, Park, Settled
-from penstock.backend.parcel import split_dead, split_record, unpack_fields
+from penstock.backend.parcel import unpack_fields
 from penstock.backend.redis import RedisBackend
 from penstock.message.ids import new_id
 from penstock.message.message import Message
 from penstock.message.wire import Wire
-from tests.support.model import Item, Model, SeatName, Stream, order
+from tests.support.audit import compare, parked_item
+from tests.support.model import Item, Model, SeatName, Stream
 from tests.support.servers import Server
 
 T = TypeVar("T")
@@ -131,7 +132,9 @@ class World:
             await self.read(choices)
         return choices.pick(sorted(seat for seat, held in self.held.items() if held))
 
-    def _receive(self, seat: SeatName, entries: Sequence[FetchedEntry], ids: Sequence[str], *, again: bool) -> list[Held]:
+    def _receive(
+        self, seat: SeatName, entries: Sequence[FetchedEntry], ids: Sequence[str], *, again: bool
+    ) -> list[Held]:
         """Check what was delivered against the model, and keep it in the consumer's hands."""
         assert [entry.id for entry in entries] == list(ids)
         received = []
@@ -140,6 +143,7 @@ class World:
             assert isinstance(entry, ClaimedMessage if item.readable else Malformed)
             assert (entry.stream, entry.origin, tuple(entry.raw)) == (seat[0], item.origin, item.raw)
             assert (entry.state.attempt, entry.state.redelivered) == (item.attempt, again or seat[0] != self.topic)
+            assert item.first in (None, entry.state.first_received)
             received.append(Held(entry, item))
         self._keep(seat, received)
         return received
@@ -152,13 +156,17 @@ class World:
         if not self.model.streams[seat[0]].unread(seat[1]) and seat not in self.model.given and not choices.flag():
             seat = self.topic, *seat[1:]
             await self.publish(choices)
-        await self.read_as(seat, count)
+        fresh = seat not in self.model.given and not self.model.waits(seat)
+        await self.read_as(seat, count, ahead=fresh and choices.flag())
 
-    async def read_as(self, seat: SeatName, count: int) -> list[Held]:
+    async def read_as(self, seat: SeatName, count: int, *, ahead: bool = False) -> list[Held]:
         # What an interrupted read was given is on its way; anything else is there at once or not at all.
-        timeout = timedelta(seconds=10) if seat in self.model.given else NOW
-        entries = await self.backends[seat[2]].read_new(*seat, count, timeout)
-        return self._receive(seat, entries, self.model.read(seat, count), again=False)
+        timeout = timedelta(seconds=10) if self.model.given.get(seat) else NOW
+        backend = self.backends[seat[2]]
+        entries = await backend.read_new(*seat, count, timeout, ahead=ahead)
+        if ahead:
+            await backend.read_range(self.topic, "-", "+", 1)  # by now the server has answered what was sent before
+        return self._receive(seat, entries, self.model.read(seat, count, ahead=ahead), again=False)
 
     async def interrupted_read(self, choices: Choices) -> None:
         """Nothing is there, so the reader waits; it is cancelled, but the server does not know."""
@@ -212,7 +220,13 @@ class World:
             self.counts["slow" if self._calls("xpending") > looks else "fast"] += 1
         self.counts["fenced"] += len(result.fenced)
         expected = self.model.complete(seat, [held.entry.id for held in done])
-        expected += self.model.park(seat, [(held.item, p.entry.id, p.attempt, p.delay == NOW) for held, p in parks])
+        expected += self.model.park(
+            seat,
+            [
+                (replace(held.item, first=p.entry.state.first_received), p.entry.id, p.attempt, p.delay == NOW)
+                for held, p in parks
+            ],
+        )
         letters = [(held.item, held.entry.id, getattr(held.entry, "lost", False)) for held in dead]
         expected += self.model.bury(seat, letters)
         assert result == expected, f"{result}, but the model says {expected}"
@@ -308,7 +322,7 @@ class World:
 
     async def delete_entry(self, choices: Choices) -> None:
         stream = choices.pick(sorted(self.model.streams))
-        if entries := self._live(stream):
+        if entries := self.model.live(stream):
             doomed, _ = choices.pick(entries)
             assert self.admin.xdel(stream, doomed) == 1
             self.model.destroy(stream, [doomed])
@@ -333,63 +347,14 @@ class World:
         self.model.append(entry_id, (b"junk", b"\xff"), readable=False)
         self.model.serve()
 
-    # What must hold between any two actions.
-
-    def compare(self) -> None:
-        """The server holds exactly what the model holds, and every message is in one place for each group."""
-        model, admin = self.model, self.admin
-        places: dict[str, Counter[str]] = {
-            group: Counter([*model.done[group], *model.destroyed[group]]) for group in GROUPS
-        }
-        for name, stream in model.streams.items():
-            stored = {raw.decode(): flat(fields) for raw, fields in admin.xrange(name)}
-            last = {row["name"].decode(): row["last-delivered-id"].decode() for row in admin.xinfo_groups(name)}
-            for group in stream.groups:
-                assert last[group] == stream.groups[group].last
-                rows = admin.xpending_range(name, group, "-", "+", 10_000)
-                owners = {row["message_id"].decode(): row["consumer"].decode() for row in rows}
-                assert owners == {key: lease.owner for key, lease in stream.groups[group].pending.items()}
-                unread = [entry_id for entry_id in stored if order(entry_id) > order(last[group])]
-                assert unread == stream.unread(group)
-                places[group].update(stream.ever[entry_id].origin for entry_id in [*owners, *unread])
-            # Bare acks leave entries behind in a retry stream; they are nobody's.
-            live = [key for key in stored if name == self.topic or key in owners or key in unread]
-            assert {key: stored[key] for key in live} == {
-                key: stored_form(item, name == self.topic, stored.get(key)) for key, item in self._live(name)
-            }
-        for group in GROUPS:
-            parcels = admin.zrange(keys.parked(self.topic, group), 0, -1)
-            found = [parked_item(unpack_fields(parcel)) for parcel in parcels]
-            assert Counter(found) == Counter(item for item, _ in model.parked[group])
-            places[group].update(item.origin for item in found)
-        self._compare_dead(places)
-        for group in GROUPS:
-            assert places[group] == Counter(list(model.streams[self.topic].ever)), group
-
-    def _live(self, name: str) -> list[tuple[str, Item]]:
-        stream = self.model.streams[name]
-        if name == self.topic:
-            return list(stream.entries.items())
-        (group,) = stream.groups
-        unread = stream.unread(group)
-        return [(k, v) for k, v in stream.entries.items() if k in unread or k in stream.groups[group].pending]
-
-    def _compare_dead(self, places: dict[str, Counter[str]]) -> None:
-        letters = [split_dead(flat(fields)) for _, fields in self.admin.xrange(keys.dead(self.topic))]
-        for (record, raw), letter in zip(letters, self.model.dead, strict=True):
-            said = (record.group, record.entry, record.attempts, tuple(raw), record.lost)
-            assert said == (letter.group, letter.entry, letter.attempts, letter.raw, letter.lost)
-            assert record.topic == self.topic
-            places[letter.group][letter.origin] += 1
-
     async def drain(self) -> None:
-        """In the end, everything can be finished: nothing is stuck, and what was destroyed while pending is reported."""
+        """In the end everything can be finished: nothing is stuck, and what was destroyed while pending is reported."""
         for group in GROUPS:
             await self.promote_as(group, 1000)
             for stream in [name for name in self.model.streams if group in self.model.streams[name].groups]:
-                await self._drain(( stream, group, "cat"))
+                await self._drain((stream, group, "cat"))
                 assert not self.model.group(stream, group).pending
-        self.compare()
+        compare(self.model, self.admin)
 
     async def _drain(self, seat: SeatName) -> None:
         self.held.pop(seat, None)
@@ -404,20 +369,3 @@ class World:
 
 
 Action = Callable[[World, Choices], Awaitable[None]]
-
-
-def flat(fields: "dict[bytes, bytes]") -> list[bytes]:
-    return [part for pair in fields.items() for part in pair]
-
-
-def parked_item(raw: list[bytes]) -> Item:
-    fields, record = split_record(raw)
-    assert record is not None
-    return Item(record.entry, tuple(fields), attempt=record.attempt)
-
-
-def stored_form(item: Item, in_topic: bool, stored: list[bytes] | None) -> list[bytes] | None:
-    """How the entry must be stored: as it is, or with a record behind it that says the same as the model."""
-    if in_topic:
-        return list(item.raw)
-    return stored if stored is not None and parked_item(stored) == item else None

@@ -25,8 +25,10 @@ local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local due = redis.call('ZRANGE', parked, '-inf', string.format('%.0f', now), 'BYSCORE', 'LIMIT', 0, ARGV[2])
 if #due > 0 then
-  local created = redis.pcall('XGROUP', 'CREATE', retry, ARGV[1], '0', 'MKSTREAM')
-  if not created.err then redis.call('DEL', KEYS[4]) end -- as a new group of the topic would; else BUSYGROUP
+  local known = redis.call('EXISTS', retry) == 1
+  local created = redis.pcall('XGROUP', 'CREATE', retry, ARGV[1], '0', 'MKSTREAM') -- BUSYGROUP, as a rule
+  -- A new group on a stream that was there delivers again what readers of the old one may still hold.
+  if known and not created.err then redis.call('DEL', KEYS[4]) end
 end
 local moved, bytes = 0, 0
 for _, parcel in ipairs(due) do
