@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 import redis
-from tests.support.servers import Server, redis_binary, valkey_binary
 
 from penstock.backend.redis import RedisBackend
 from penstock.message.ids import new_id
+from tests.support.servers import Server, redis_binary, valkey_binary
 
 _BINARIES = {"valkey": valkey_binary, "redis": redis_binary}
 

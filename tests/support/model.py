@@ -198,7 +198,7 @@ class Model:
         lost: list[str] = []
         seen = after
         for entry_id in rows:
-            if len(taken) + len(lost) == count:
+            if len(taken) == count:
                 break
             seen = entry_id
             if entry_id in running or (handed_back_only and not pending[entry_id].handed_back):

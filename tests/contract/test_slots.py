@@ -1,0 +1,200 @@
+"""Everything a topic needs lies in the topic's own cluster slot, under keys that nothing else can be called."""
+
+import asyncio
+import inspect
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from hypothesis import assume, example, given
+from hypothesis import strategies as st
+from redis.crc import key_slot
+
+from penstock.backend import keys
+from penstock.backend.base import StreamBackend
+from penstock.backend.entry import ClaimedMessage, DeadLetter, Park, Settled
+from penstock.backend.redis import RedisBackend
+from penstock.backend.redis.scripts import load
+from penstock.errors import ConfigurationError
+from penstock.message.message import Message
+from tests.support.servers import Server, free_port
+
+NOW = timedelta(0)
+HOUR = timedelta(hours=1)
+LUA = sorted(path.stem for path in Path(inspect.getfile(RedisBackend)).parent.glob("lua/*.lua"))
+
+NAMED: dict[str, Callable[[str, str], str]] = {
+    "once": keys.once, "parked": keys.parked, "retry": keys.retry, "steals": keys.steals, "turn": keys.turn
+}  # fmt: skip
+SINGLE: dict[str, Callable[[str], str]] = {"dead": keys.dead, "cursors": keys.cursors}
+
+
+@pytest.fixture(scope="module")
+def cluster(server: Server) -> Iterator[Server]:
+    """A cluster of one node: it owns every slot, and still refuses what would span two."""
+    directory = Path(tempfile.mkdtemp(prefix="ps-"))
+    options = ("--cluster-enabled", "yes", "--cluster-port", str(free_port()))
+    node = Server(server.binary, directory, *options, tcp=True)
+    try:
+        with node.client() as client:
+            client.execute_command("CLUSTER ADDSLOTSRANGE", 0, 16383)
+            asyncio.run(_until_up(client))
+        yield node
+    finally:
+        node.stop()
+        shutil.rmtree(directory)
+
+
+async def _until_up(client: "redis.Redis") -> None:
+    async with asyncio.timeout(20):
+        while client.execute_command("CLUSTER INFO")["cluster_state"] != "ok":
+            await asyncio.sleep(0.01)
+
+
+class Recorder:
+    """A backend that notes which verbs were called."""
+
+    def __init__(self, backend: RedisBackend) -> None:
+        self.backend = backend
+        self.called: set[str] = set()
+
+    def __getattr__(self, verb: str) -> Any:
+        self.called.add(verb)
+        return getattr(self.backend, verb)
+
+
+async def live(backend: Any, topic: str, group: str) -> None:
+    """Every verb, each with something to do."""
+    retry = keys.retry(topic, group)
+    assert await backend.create_group(topic, group) is True
+    await backend.publish(topic, Message(0))
+    await backend.publish_many(topic, [Message(number) for number in range(1, 6)])
+    await backend.publish_once(topic, [Message(number) for number in range(6, 9)], window=HOUR)
+    assert len(await backend.read_range(topic, "-", "+", 100)) == 9
+    entries = await backend.read_new(topic, group, "a", 9, timedelta(seconds=5), ahead=True)
+    assert all(isinstance(entry, ClaimedMessage) for entry in entries)
+    ids = [entry.id for entry in entries]
+    assert await backend.renew(topic, group, "a", ids) == []
+    assert await backend.release(topic, group, "a", ids[:1]) == []
+    taken = await backend.reclaim_idle(topic, group, "b", HOUR, 10)
+    assert [entry.id for entry in taken] == ids[:1]
+    assert await backend.settle(topic, group, "a", done=entries[:2]) == Settled(1, 0, (ids[0],))
+    parks = [Park(entry, NOW, 2) for entry in entries[2:6]] + [Park(entries[6], HOUR, 2)]
+    letters = [DeadLetter(entries[7], "why")]
+    assert await backend.settle(topic, group, "a", parked=parks, dead=letters) == Settled(6)
+    assert (await backend.promote(topic, group))[0] == 4
+    again = await backend.read_new(retry, group, "a", 4, NOW)
+    back = await backend.reclaim_idle(retry, group, "b", NOW, 1)
+    assert await backend.settle(retry, group, "b", done=back) == Settled(1)
+    settled = await backend.settle(
+        retry, group, "a", done=again[1:2], parked=[Park(again[2], NOW, 3)], dead=[DeadLetter(again[3], "why")]
+    )
+    assert settled == Settled(3)
+    await backend.ack(topic, group, ids[0])
+    assert await backend.ack_many(topic, group, ids) == 1
+    assert await backend.forget_consumer(retry, group, "a") is True
+    assert await backend.forget_consumer(topic, group, "a") is True
+    assert (await backend.trim(topic, ids[-1])).pinned_by is None
+    token = await backend.take_turn(topic, group, "holder", HOUR)
+    await backend.advance(topic, group, token, expected=ids[-1], to="9999999999999-0")
+    assert await backend.leave_turn(topic, group, token) is True
+
+
+@pytest.mark.parametrize("group", ["g", "mail:eu", "a/{b}"])
+@pytest.mark.parametrize("topic", ["orders", "a:b:c", "{tag}", "a{tag}b", "a:{t:g}:b"])
+async def test_every_verb_keeps_to_the_slot_of_its_topic(cluster: Server, topic: str, group: str) -> None:
+    async with await RedisBackend.connect(cluster.url) as backend:
+        recorder = Recorder(backend)
+        with cluster.client() as admin:
+            admin.flushall()
+            await live(recorder, topic, group)
+            found = [key.decode() for key in admin.scan_iter(count=1000)]
+            slots = {admin.execute_command("CLUSTER KEYSLOT", key) for key in found}
+    assert slots == {key_slot(topic.encode())}
+    kinds = {key.rpartition(":")[2].partition("/")[0] for key in found if key != topic}
+    assert kinds == {"dead", "once", "parked", "retry", "steals", "turn"}
+    verbs = {name for name, _ in inspect.getmembers(StreamBackend, inspect.isfunction) if not name.startswith("_")}
+    assert recorder.called == verbs - {"aclose"}
+
+
+async def test_keys_of_two_slots_in_one_script_would_have_been_refused(cluster: Server) -> None:
+    with cluster.client() as admin:
+        with pytest.raises(redis.exceptions.RedisError, match="slot"):
+            admin.execute_command("EVAL", "#!lua\nreturn 1", 2, "a", "b")
+        with pytest.raises(redis.exceptions.RedisError, match="slot"):
+            admin.execute_command("EVAL", "#!lua\nreturn redis.call('GET', 'b')", 1, "a")
+
+
+@pytest.mark.parametrize("script", LUA)
+def test_no_script_makes_up_a_key(script: str) -> None:
+    # One node cannot notice a key that was not declared but lies in the same slot; a proxy or another server may.
+    assert "penstock:" not in load(script).text
+    assert "#!lua" in load(script).text
+
+
+TRICKY = st.text(alphabet="ab:{}/%7D.é ", min_size=1, max_size=12)
+NAMES = st.one_of(TRICKY, st.text(min_size=1, max_size=20)).filter(str.isprintable)
+
+
+@st.composite
+def topics(draw: st.DrawFn) -> str:
+    topic = draw(NAMES)
+    try:
+        keys.check_topic(topic)
+    except ConfigurationError:
+        assume(False)
+    return topic
+
+
+@st.composite
+def addresses(draw: st.DrawFn) -> tuple[tuple[str, str, str | None], str]:
+    """What a key is for, and the key."""
+    topic, kind = draw(topics()), draw(st.sampled_from([*NAMED, *SINGLE]))
+    if kind in SINGLE:
+        return (topic, kind, None), SINGLE[kind](topic)
+    name = draw(NAMES)
+    return (topic, kind, name), NAMED[kind](topic, name)
+
+
+@given(addresses(), addresses())
+@example((("a", "retry", "g"), keys.retry("a", "g")), (("a:retry/g", "dead", None), keys.dead("a:retry/g")))
+@example((("a/b", "retry", "g"), keys.retry("a/b", "g")), (("a%2Fb", "retry", "g"), keys.retry("a%2Fb", "g")))
+@example((("a{b}", "turn", "g"), keys.turn("a{b}", "g")), (("{b}a", "turn", "g"), keys.turn("{b}a", "g")))
+def test_no_two_purposes_share_a_key(
+    one: tuple[tuple[str, str, str | None], str], other: tuple[tuple[str, str, str | None], str]
+) -> None:
+    assert (one[0] == other[0]) == (one[1] == other[1])
+
+
+@given(topics(), topics(), NAMES, NAMES)
+def test_no_two_groups_share_a_key(topic: str, other: str, name: str, another: str) -> None:
+    for build in NAMED.values():
+        assert (build(topic, name) == build(topic, another)) == (name == another)
+        assert (build(topic, name) == build(other, name)) == (topic == other)
+    assert len({build(topic, name) for build in NAMED.values()}) == len(NAMED)
+
+
+@given(topics(), NAMES)
+def test_a_retry_stream_knows_its_topic_and_no_topic_is_taken_for_one(topic: str, group: str) -> None:
+    assert keys.home(keys.retry(topic, group)) == topic
+    assert keys.is_retry(keys.retry(topic, group))
+    assert keys.home(topic) == topic
+    assert not keys.is_retry(topic)
+
+
+@given(st.from_regex(r"[A-Za-z0-9._:-]{0,9}(\{[A-Za-z0-9._:-]{1,9}\}[A-Za-z0-9._:-]{0,9})?", fullmatch=True), NAMES)
+def test_every_key_of_a_topic_we_may_create_is_in_its_slot(topic: str, name: str) -> None:
+    assume(keys.may_create(topic))
+    built = [build(topic, name) for build in NAMED.values()] + [build(topic) for build in SINGLE.values()]
+    assert {key_slot(key.encode()) for key in built} == {key_slot(topic.encode())}
+
+
+@given(st.text(alphabet="a:{}", min_size=1, max_size=8))
+def test_a_name_whose_slot_we_could_not_share_is_never_created(topic: str) -> None:
+    if key_slot(keys.dead(topic).encode()) != key_slot(topic.encode()):
+        assert not keys.may_create(topic)
