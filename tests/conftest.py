@@ -10,12 +10,18 @@ from collections import defaultdict
 from collections.abc import Callable, Generator
 from typing import NoReturn
 
+import hypothesis
 import pytest
 
 # Seconds a folder may take on two cores.
 BUDGETS = {"unit": 30, "contract": 120, "flows": 60, "fault": 240, "spark": 240, "web": 90, "cli": 60, "docs": 60}
 
 STRICT = os.environ.get("CI", "").lower() in {"1", "true"}
+
+# Elsewhere every run looks at new examples. A landing must depend on the change alone.
+hypothesis.settings.register_profile("strict", derandomize=True)
+if STRICT:
+    hypothesis.settings.load_profile("strict")
 
 
 def not_run(what: str) -> NoReturn:

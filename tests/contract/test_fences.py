@@ -230,3 +230,13 @@ async def test_a_lost_reply_to_an_advance_is_never_taken_for_a_step_out_of_seque
             await far.advance(topic, group, token, expected=first, to=second)
     with pytest.raises(AckOutOfSequenceError):  # it did move
         await backend.advance(topic, group, token, expected=first, to=second)
+
+
+async def test_a_new_token_is_larger_even_if_the_servers_clock_was_set_back(
+    backend: RedisBackend, topic: str, group: str, admin: "redis.Redis"
+) -> None:
+    token = await backend.take_turn(topic, group, "a", HOUR)
+    assert isinstance(token, int)
+    ahead = 4 * token  # as if it had been taken long after now
+    admin.hset(keys.turn(topic, group), mapping={"token": ahead, "until": 1})
+    assert await backend.take_turn(topic, group, "b", HOUR) == ahead + 1

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
@@ -56,6 +57,22 @@ async def test_publish_many_gives_one_result_each_and_never_fails_fast(backend: 
     assert len(ids) == 1400
     stored = await backend.read_range(topic, "-", "+", 2000)
     assert [entry.id for entry in stored] == ids
+
+
+async def test_a_generator_is_not_run_far_ahead_of_the_server(
+    backend: RedisBackend, topic: str, admin: "redis.Redis"
+) -> None:
+    ahead: list[int] = []
+
+    def messages() -> Iterator[Message[int]]:
+        for number in range(8000):
+            if number % 500 == 0:
+                ahead.append(number - admin.xlen(topic))
+            yield Message(number)
+
+    results = await backend.publish_many(topic, messages())
+    assert len(results) == admin.xlen(topic) == 8000
+    assert max(ahead) <= 2000
 
 
 async def test_publishing_nothing_writes_nothing(backend: RedisBackend, topic: str, admin: "redis.Redis") -> None:

@@ -180,6 +180,8 @@ def test_no_two_groups_share_a_key(topic: str, other: str, name: str, another: s
 
 
 @given(topics(), NAMES)
+@example("a%2Fb", "g")
+@example("a%3Aretry", "%2F")
 def test_a_retry_stream_knows_its_topic_and_no_topic_is_taken_for_one(topic: str, group: str) -> None:
     assert keys.home(keys.retry(topic, group)) == topic
     assert keys.is_retry(keys.retry(topic, group))

@@ -6,7 +6,7 @@ reply does no harm. Streams are named by their key: a topic, or a group's retry 
 `ServerError` and `TopicError` for what the server refused.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from datetime import timedelta
 from typing import Any, Protocol
 
@@ -36,10 +36,11 @@ class StreamBackend(Protocol):
         """
         ...
 
-    async def publish_many(self, stream: str, messages: Sequence[Message[Any]]) -> list[str | PenstockError]:
+    async def publish_many(self, stream: str, messages: Iterable[Message[Any]]) -> list[str | PenstockError]:
         """Append messages in order; one result for each, its entry id or what went wrong with it.
 
-        Each is written or not by itself: one that cannot be encoded does not keep the others from being sent.
+        Each is written or not by itself: one that cannot be encoded does not keep the others from being sent. They are
+        taken as they are sent, so what a generator gives need not fit into memory.
         """
         ...
 

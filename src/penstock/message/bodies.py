@@ -41,7 +41,7 @@ class Bodies:
         """The payload, within the cap and proven readable, or `EncodeError`."""
         is_plain = type(body) is dict or type(body) is list
         if is_plain and content_type is None and (type_name is None or self.types.find(type_name) is None):
-            payload = self._plain(body)
+            payload = self.write_plain(body)
             if payload is not None:
                 return payload
         codec = self._json if content_type is None else self._codec(content_type)
@@ -63,15 +63,15 @@ class Bodies:
             raise EncodeError(f"no reader could read this body back: {describe(error)}") from error
         return payload
 
-    def _plain(self, body: Any) -> bytes | None:
-        """The payload of a body that reads back equal, which proves it; None where the careful way must decide."""
+    def write_plain(self, body: Any) -> bytes | None:
+        """The payload of a dict or list that reads back equal, which proves it; None where `write` must look closer."""
         try:
             payload = encode(body)
-            if payload.count(b"[") + payload.count(b"{") > self.depth:
+            if len(payload) > 2 * self.depth:
                 refuse_deep(payload, self.depth)
             return payload if len(payload) <= self.longest and decode(payload) == body else None
         except Exception:  # noqa: BLE001
-            # The careful way will fail too, and knows how to say it.
+            # The closer look will fail too, and knows how to say it.
             return None
 
     def document(self, raw: bytes) -> Any:

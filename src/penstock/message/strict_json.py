@@ -30,8 +30,8 @@ class NotJson(Unreadable):
 
 def parse(payload: bytes, depth: int) -> Any:
     """The plain value of one JSON document, or `Unreadable`."""
-    # A document nests at most half as deep as it is long, and at most as deep as it has opening brackets.
-    if len(payload) > 2 * depth and payload.count(b"[") + payload.count(b"{") > depth:
+    # A document nests at most half as deep as it is long.
+    if len(payload) > 2 * depth:
         refuse_deep(payload, depth)
     try:
         value = decode(payload)
@@ -52,7 +52,7 @@ def strict_reader(decode_as: Callable[[bytes], Any]) -> Callable[[bytes, int], A
     """`decode_as` under the same rules as `parse`, also for the parts of a document that it skips."""
 
     def read(payload: bytes, depth: int) -> Any:
-        if len(payload) > 2 * depth and payload.count(b"[") + payload.count(b"{") > depth:
+        if len(payload) > 2 * depth:
             refuse_deep(payload, depth)
         value = decode_as(payload)
         try:
@@ -69,6 +69,8 @@ def strict_reader(decode_as: Callable[[bytes], Any]) -> Callable[[bytes, int], A
 
 def refuse_deep(payload: bytes, depth: int) -> None:
     """Raise `Unreadable` if any bracket outside a string is nested deeper than `depth`. Linear time."""
+    if len(payload) - len(payload.translate(None, b"[{")) <= depth:
+        return  # fewer brackets than that, wherever they are
     brackets = _STRING.sub(b"", payload).translate(None, _NOT_BRACKETS)
     if max(accumulate(map(_STEP.__getitem__, brackets)), default=0) > depth:
         raise Unreadable(f"JSON nested deeper than {depth} levels")

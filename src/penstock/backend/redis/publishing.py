@@ -2,10 +2,11 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
 from functools import lru_cache
-from typing import Any
+from itertools import islice
+from typing import Any, NamedTuple
 
 from penstock.backend import keys
 from penstock.backend.entry import Published
@@ -15,10 +16,12 @@ from penstock.backend.redis.links import COMMAND_SECONDS, Links, Word
 from penstock.backend.redis.scripts import load
 from penstock.backend.redis.verbs import BYTES_PER_CALL, Verbs, byte_count, milliseconds, pieces
 from penstock.errors import PenstockError, PublishUnknownError, ServerUnreachableError
+from penstock.message import fields
 from penstock.message.ids import canonical
 from penstock.message.message import Message
 from penstock.options import DEDUPE_WINDOW
 
+_BULK = b"$%d\r\n%b\r\n"
 _MESSAGES_PER_WRITE = 500
 _MESSAGES_PER_SCRIPT = 100
 _WRITES_UNDER_WAY = 2
@@ -28,7 +31,7 @@ class Publishing(Verbs):
     """`publish`, `publish_many` and `publish_once` of the Redis backend."""
 
     async def publish(self, stream: str, message: Message[Any]) -> str:
-        request = pack_command((*_append_head(stream), *self._wire(stream).pack(message, stream)))
+        request = _append(_append_head(stream), self._wire(stream).pack(message, stream))
         link = await self._links.shared()
         try:
             reply = await link.call(request, within=COMMAND_SECONDS)
@@ -36,13 +39,11 @@ class Publishing(Verbs):
             raise PublishUnknownError(stream, message.id) from None
         return _entry_id(reply, stream)
 
-    async def publish_many(self, stream: str, messages: Sequence[Message[Any]]) -> list[str | PenstockError]:
+    async def publish_many(self, stream: str, messages: Iterable[Message[Any]]) -> list[str | PenstockError]:
         results: list[str | PenstockError] = []
         under_way: deque[_Write] = deque()
-        at = 0
-        while at < len(messages):
-            write = self._pack_write(stream, messages, at)
-            at += len(write.ids)
+        left = iter(messages)
+        while (write := self._pack_write(stream, left)).ids:
             # One write that found no server is enough: the others would wait as long each.
             await write.send(self._links, unless=under_way[-1].unsent if under_way else None)
             under_way.append(write)
@@ -70,8 +71,8 @@ class Publishing(Verbs):
         # By the canonical spelling, which `pack` has checked: one message must not pass as two in upper and lower case.
         names = [stream, *(keys.once(stream, canonical(message.id) or "") for message, _ in packed)]
         args: list[Word] = [window_ms, int(keys.may_create(stream))]
-        for _, fields in packed:
-            args += [len(fields), *fields]
+        for _, parts in packed:
+            args += [len(parts), *parts]
         try:
             doing = f"cannot publish to {stream!r}"
             # Safe to send again: the script itself finds what an earlier try has written.
@@ -82,15 +83,15 @@ class Publishing(Verbs):
             raise keys.refusal(stream)
         return [Published(entry_id.decode(), bool(duplicate)) for entry_id, duplicate in rows]
 
-    def _pack_write(self, stream: str, messages: Sequence[Message[Any]], at: int) -> "_Write":
+    def _pack_write(self, stream: str, left: Iterator[Message[Any]]) -> "_Write":
         """The next messages, as many as fit one write."""
         write = _Write()
         head, fields_of = _append_head(stream), self._wire(stream).pack
         size = 0
-        for message in messages[at : at + _MESSAGES_PER_WRITE]:
+        for message in islice(left, _MESSAGES_PER_WRITE):
             write.ids.append(message.id)
             try:
-                request = pack_command((*head, *fields_of(message, stream)))
+                request = _append(head, fields_of(message, stream))
             except PenstockError as error:
                 write.refused[len(write.ids) - 1] = error
                 continue
@@ -101,11 +102,28 @@ class Publishing(Verbs):
         return write
 
 
+class _Head(NamedTuple):
+    """How every append to a stream begins."""
+
+    words: tuple[bytes, ...]
+
+    bare: bytes
+    """The whole request for a message that is an id and a payload, with room for these: 0.6 µs less than packing it."""
+
+
 @lru_cache(maxsize=4096)
-def _append_head(stream: str) -> tuple[bytes, ...]:
+def _append_head(stream: str) -> _Head:
     keys.check_topic(stream)
-    name = stream.encode()
-    return (b"XADD", name, b"*") if keys.may_create(stream) else (b"XADD", name, b"NOMKSTREAM", b"*")
+    words = (b"XADD", stream.encode(), *(() if keys.may_create(stream) else (b"NOMKSTREAM",)), b"*")
+    # A name may hold a %, which must not be taken for room to fill in.
+    fixed = [(_BULK % (len(word), word)).replace(b"%", b"%%") for word in (*words, fields.ID, fields.PAYLOAD)]
+    return _Head(words, b"*%d\r\n" % (len(words) + 4) + b"".join(fixed[:-1]) + _BULK + fixed[-1] + _BULK)
+
+
+def _append(head: _Head, parts: list[bytes]) -> bytes:
+    if len(parts) == 4 and parts[0] is fields.ID and parts[2] is fields.PAYLOAD:
+        return head.bare % (len(parts[1]), parts[1], len(parts[3]), parts[3])
+    return pack_command((*head.words, *parts))
 
 
 class _Write:

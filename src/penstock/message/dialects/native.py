@@ -33,6 +33,22 @@ class Native:
         self._layout_of = Layouts(_FIELDS, bodies.limits).of
 
     def pack(self, message: Message[Any], topic: str) -> list[bytes]:
+        body = message.body
+        if (
+            (type(body) is dict or type(body) is list)
+            and message.headers == {}
+            and message.type is None
+            and message.key is None
+            and message.traceparent is None
+            and message.tracestate is None
+            and message.time is None
+        ):
+            payload, raw_id = self._bodies.write_plain(body), message.id.encode()
+            if payload is not None and raw_id.translate(LOWER_SHAPE) == SHAPE:
+                return [f.ID, raw_id, f.PAYLOAD, payload]
+        return self._pack_all(message)
+
+    def _pack_all(self, message: Message[Any]) -> list[bytes]:
         body, headers = message.body, message.headers
         content_type = headers.get(f.CONTENT_TYPE)
         if content_type is None and isinstance(body, (bytes, bytearray, memoryview)):
@@ -58,6 +74,11 @@ class Native:
         return fields
 
     def unpack(self, topic: str, entry_id: str, fields: Sequence[bytes]) -> Message[Any]:
+        # What we write for a message that has nothing but a body. 1.2 µs instead of 1.7.
+        if len(fields) == 4 and fields[0] == f.ID and fields[2] == f.PAYLOAD:
+            raw_id, payload = fields[1], fields[3]
+            if raw_id.translate(LOWER_SHAPE) == SHAPE and len(payload) <= self._longest:
+                return Message(parse(payload, self._depth), raw_id.decode(), None, None, {})
         payload_at, id_at, type_at, key_at, headers_at, parent_at, state_at, time_at = self._layout_of(fields)
         if not payload_at:
             raise Unreadable("no payload")
