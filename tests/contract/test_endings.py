@@ -15,7 +15,7 @@ import pytest
 import redis
 
 from penstock.backend.redis import RedisBackend
-from penstock.errors import PenstockError, PublishUnknownError, ServerUnreachableError
+from penstock.errors import PenstockError, PublishUnknownError, ServerError, ServerUnreachableError
 from penstock.message.message import Message
 from tests.support.proxy import Proxy
 from tests.support.servers import Server
@@ -170,7 +170,7 @@ class Load:
                 self.acked.add(number)
             except PublishUnknownError:
                 self.unknown.add(number)
-            except ServerUnreachableError:
+            except ServerError:
                 self.failed.add(number)
             number += 1
 

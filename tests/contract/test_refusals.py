@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import traceback
 from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import timedelta
@@ -332,12 +333,14 @@ class Loading(Server):
             super().wait_until_up()
 
 
-async def test_a_server_that_reads_its_data_is_waited_for_without_haste(server: Server, topic: str) -> None:
+@contextlib.asynccontextmanager
+async def loading_server(binary: str, keys_to_read: int) -> AsyncIterator[Server]:
+    """Half a millisecond per key."""
     directory = Path(tempfile.mkdtemp(prefix="ps-"))
-    loading = Loading(server.binary, directory)
+    loading = Loading(binary, directory)
     try:
         with loading.client() as admin:
-            admin.mset({f"k{n}": n for n in range(3000)})
+            admin.mset({f"k{n}": n for n in range(keys_to_read)})
             admin.save()
         loading.kill()
         loading.arguments = ("--key-load-delay", "500", "--loading-process-events-interval-bytes", "1024")
@@ -345,24 +348,26 @@ async def test_a_server_that_reads_its_data_is_waited_for_without_haste(server: 
         async with asyncio.timeout(15):
             while not loading.socket.exists():
                 await asyncio.sleep(0.01)
-            await outlive_loading(loading, topic)
+        with loading.client() as admin, pytest.raises(redis.exceptions.BusyLoadingError):
+            admin.dbsize()
+        yield loading
     finally:
         loading.stop()
         shutil.rmtree(directory)
 
 
-async def outlive_loading(loading: Server, topic: str) -> None:
-    async with await RedisBackend.connect(loading.url) as backend:
-        refusals: list[str] = []
-        while True:
-            try:
-                await backend.read_new(topic, "g", "c", 1, NO_WAIT)
-            except ServerBusyError as error:
-                refusals.append(str(error))
-            except PenstockError:
-                break
+async def test_a_server_that_reads_its_data_is_waited_for_without_haste(server: Server, topic: str) -> None:
+    async with loading_server(server.binary, 3000) as loading, await RedisBackend.connect(loading.url) as backend:
         with loading.client() as admin:
             assert admin.info("persistence")["loading"] == 0
-        assert 1 <= len(refusals) < 20
-        assert all("wait" in refusal for refusal in refusals)
+            assert admin.info("stats")["total_connections_received"] < 20
         await backend.publish(topic, Message(1))
+
+
+async def test_a_server_that_reads_its_data_for_long_is_reported_in_time(server: Server) -> None:
+    async with loading_server(server.binary, 16_000) as loading:
+        began = time.monotonic()
+        with pytest.raises(ServerBusyError, match="wait"):
+            await RedisBackend.connect(loading.url)
+        assert time.monotonic() - began < 5
+        loading.kill()

@@ -18,7 +18,7 @@ from redis.backoff import NoBackoff
 
 from penstock.backend.address import Address
 from penstock.backend.redis.failures import failure
-from penstock.backend.redis.link import Link, pack
+from penstock.backend.redis.link import Link, Reply, pack
 from penstock.errors import (
     ConfigurationError,
     PenstockError,
@@ -82,7 +82,7 @@ class Opener:
             raise refusal
         link = _take_over(connection, self.place)
         try:
-            await self._check_version(link)
+            await self._check_server(link)
         except BaseException:
             link.close()
             raise
@@ -99,9 +99,15 @@ class Opener:
             f"cannot connect to {self.place}: {_first_line(error)}; is the server up, and is the address right?"
         )
 
-    async def _check_version(self, link: Link) -> None:
+    async def _check_server(self, link: Link) -> None:
+        self._check_version(await link.call(pack("HELLO"), within=CONNECT_SECONDS))
+        # A server that is still loading lets us log in, but answers nothing else; PING tells.
+        ping = await link.call(pack("PING"), within=CONNECT_SECONDS)
+        if isinstance(ping, hiredis.ReplyError) and str(ping).startswith("LOADING"):
+            raise failure(ping, f"cannot use {self.place} yet")
+
+    def _check_version(self, reply: Reply) -> None:
         # HELLO, not INFO: every user may run it, and Valkey answers with its own version, not the one it emulates.
-        reply = await link.call(pack("HELLO"), within=CONNECT_SECONDS)
         if isinstance(reply, hiredis.ReplyError) and "unknown command" in str(reply):
             raise ServerTooOldError(f"{self.place} does not know HELLO, so it is too old: {_NEEDED}")
         if isinstance(reply, hiredis.ReplyError):
