@@ -62,8 +62,9 @@ class StreamBackend(Protocol):
         One result per entry: one that cannot be read is `Malformed` beside its neighbours. All of them are pending for
         `consumer` until settled, also if we die before we see them. A call that is cancelled loses nothing: what it was
         given comes with the consumer's next read. After an error the next read waits a while before it asks again. With
-        `ahead`, a full batch makes the backend ask for the next one before it returns this one. A consumer's name must
-        be its alone: two processes of one name are not told apart.
+        `ahead`, a full batch makes the backend ask for the next one before it returns this one, and the next read gets
+        that answer, even if it is empty and entries have come since. A consumer's name must be its alone: two processes
+        of one name are not told apart.
         """
         ...
 
