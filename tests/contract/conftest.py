@@ -3,6 +3,7 @@
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import redis
 
 from penstock.backend.redis import RedisBackend
 from penstock.message.ids import new_id
+from tests.support.proxy import Proxy
 from tests.support.servers import Server, redis_binary, valkey_binary
 
 _BINARIES = {"valkey": valkey_binary, "redis": redis_binary}
@@ -46,3 +48,18 @@ async def backend(server: Server) -> AsyncIterator[RedisBackend]:
 @pytest.fixture
 def topic() -> str:
     return f"t:{new_id()}"
+
+
+@pytest.fixture
+async def proxy(server: Server) -> AsyncIterator[Proxy]:
+    async with Proxy(server.socket) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def wired(proxy: Proxy, topic: str) -> AsyncIterator[RedisBackend]:
+    """A backend behind the proxy, with group g on the topic and its scripts known to the server."""
+    async with await RedisBackend.connect(proxy.url) as backend:
+        await backend.create_group(topic, "g")
+        await backend.read_new(topic, "g", "c", 1, timedelta(0))
+        yield backend

@@ -46,21 +46,6 @@ async def quiet() -> AsyncIterator[None]:
 
 
 @pytest.fixture
-async def proxy(server: Server) -> AsyncIterator[Proxy]:
-    async with Proxy(server.socket) as opened:
-        yield opened
-
-
-@pytest.fixture
-async def wired(proxy: Proxy, topic: str) -> AsyncIterator[RedisBackend]:
-    """A backend behind the proxy, with group g on the topic and its scripts known to the server."""
-    async with await RedisBackend.connect(proxy.url) as backend:
-        await backend.create_group(topic, "g")
-        await backend.read_new(topic, "g", "c", 1, NO_WAIT)
-        yield backend
-
-
-@pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> float:
     """How long a command may take, made short: silence is waited for in real time."""
     for name, module in list(sys.modules.items()):

@@ -7,7 +7,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -25,21 +25,6 @@ from tests.support.waiting import blocked, healed
 NO_WAIT = timedelta(0)
 SHORT = timedelta(milliseconds=50)
 LONG = timedelta(seconds=30)
-
-
-@pytest.fixture
-async def proxy(server: Server) -> AsyncIterator[Proxy]:
-    async with Proxy(server.socket) as opened:
-        yield opened
-
-
-@pytest.fixture
-async def wired(proxy: Proxy, topic: str) -> AsyncIterator[RedisBackend]:
-    """A backend behind the proxy, with group g on the topic."""
-    async with await RedisBackend.connect(proxy.url) as backend:
-        await backend.create_group(topic, "g")
-        await backend.read_new(topic, "g", "c", 1, NO_WAIT)
-        yield backend
 
 
 async def test_every_verb_of_a_closed_backend_says_so_at_once(backend: RedisBackend, topic: str) -> None:
