@@ -27,7 +27,10 @@ class Limits:
     def __post_init__(self) -> None:
         for name in ("payload_bytes", "fields", "depth"):
             value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise ConfigurationError(f"Limits({name}=...) must be a whole number of at least 1, not {value!r}")
+            least = 2 if name == "fields" else 1  # an id and a payload
+            if not isinstance(value, int) or isinstance(value, bool) or value < least:
+                raise ConfigurationError(
+                    f"Limits({name}=...) must be a whole number of at least {least}, not {value!r}"
+                )
         if self.fields > _MOST_FIELDS:
             raise ConfigurationError(f"Limits(fields=...) must be at most {_MOST_FIELDS}, not {self.fields}")

@@ -298,6 +298,20 @@ async def test_an_event_loop_that_was_blocked_is_no_silent_server(
     assert admin.xlen(topic) == 4
 
 
+@pytest.mark.usefixtures("hasty")
+async def test_a_loop_that_is_always_busy_still_notices_a_dead_server(
+    wired: RedisBackend, proxy: Proxy, topic: str
+) -> None:
+    proxy.stall()
+    publishing = asyncio.create_task(wired.publish(topic, Message(1)))
+    began = time.monotonic()
+    while not publishing.done() and time.monotonic() - began < 10:
+        time.sleep(0.2)  # the fault: handlers that hardly ever await
+        await asyncio.sleep(0)
+    assert proxy.held
+    assert isinstance(publishing.exception(), PublishUnknownError)
+
+
 async def test_many_readers_that_break_together_heal_as_fast_as_one(
     wired: RedisBackend, proxy: Proxy, topic: str, admin: "redis.Redis"
 ) -> None:

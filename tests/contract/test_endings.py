@@ -205,3 +205,14 @@ async def test_a_server_killed_under_load_loses_nothing_that_was_acknowledged(du
     assert load.acked <= load.handled
     assert not load.handled & load.failed
     assert load.handled <= load.acked | load.unknown
+
+
+async def test_closing_while_a_reconnect_begins_is_told_to_those_who_wait(
+    wired: RedisBackend, proxy: Proxy, topic: str
+) -> None:
+    proxy.cut()
+    with contextlib.suppress(PublishUnknownError):
+        await wired.publish(topic, Message(1))
+    results = await asyncio.gather(wired.publish(topic, Message(2)), wired.aclose(), return_exceptions=True)
+    assert isinstance(results[0], ServerUnreachableError)
+    assert "closed" in str(results[0])

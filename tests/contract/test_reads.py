@@ -264,3 +264,12 @@ async def test_what_was_read_ahead_and_stolen_is_fenced(
     assert [entry.id for entry in second] == [entry.id for entry in stolen]
     result = await backend.settle(topic, group, "c", done=second)
     assert result == Settled(fenced=tuple(entry.id for entry in second))
+
+
+async def test_waiting_for_another_read_of_the_consumer_is_waiting_too(backend: RedisBackend, topic: str) -> None:
+    await backend.create_group(topic, "g")
+    began = time.monotonic()
+    first = backend.read_new(topic, "g", "c", 1, timedelta(seconds=0.6))
+    second = backend.read_new(topic, "g", "c", 1, timedelta(seconds=0.7))
+    assert await asyncio.gather(first, second) == [[], []]
+    assert time.monotonic() - began < 1.2  # one after the other would be 1.3

@@ -22,6 +22,7 @@ class StreamBackend(Protocol):
     async def create_group(self, stream: str, group: str, start_id: str = "0") -> bool:
         """Make sure the group exists; True if this call created it. Atomic, idempotent.
 
+        After a lost answer it is sent again, and finds the group there: then it is False although it was this call.
         Creates the stream too. `start_id` counts only for a new group: "0" delivers everything the stream still holds,
         "$" only what comes after this call, an entry id what comes after that entry. Whoever read for an earlier group
         of that name is fenced from then on.
@@ -40,7 +41,8 @@ class StreamBackend(Protocol):
         """Append messages in order; one result for each, its entry id or what went wrong with it.
 
         Each is written or not by itself: one that cannot be encoded does not keep the others from being sent. They are
-        taken as they are sent, so what a generator gives need not fit into memory.
+        taken as they are sent, so what a generator gives need not fit into memory; if it raises, so does this, and what
+        it gave before may or may not have been sent.
         """
         ...
 
@@ -49,8 +51,8 @@ class StreamBackend(Protocol):
     ) -> list[Published]:
         """Append the messages whose id was not published to this stream within `window`. Idempotent.
 
-        Up to 100 messages at a time are atomic. Sent again by itself after a broken connection, and safe to call again
-        after `PublishUnknownError`, as long as the window lasts.
+        Up to 100 messages, or about a MiB of them, are atomic at a time. Sent again by itself after a lost connection,
+        and safe to call again after `PublishUnknownError`, as long as the window lasts.
         """
         ...
 
@@ -63,8 +65,8 @@ class StreamBackend(Protocol):
         `consumer` until settled, also if we die before we see them. A call that is cancelled loses nothing: what it was
         given comes with the consumer's next read. After an error the next read waits a while before it asks again. With
         `ahead`, a full batch makes the backend ask for the next one before it returns this one, and the next read gets
-        that answer, even if it is empty and entries have come since. A consumer's name must be its alone: two processes
-        of one name are not told apart.
+        that answer, even if it is empty and entries have come since. Reads of one consumer take turns. Its name must be
+        its alone: two processes of one name are not told apart.
         """
         ...
 

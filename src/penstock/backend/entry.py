@@ -54,7 +54,7 @@ class ClaimedMessage(Struct, frozen=True, gc=False):
 
 
 class Malformed(Struct, frozen=True):
-    """An entry that is leased to us but cannot be read. It stays pending until it is acked or dead-lettered."""
+    """An entry that cannot be read. It stays pending, for us unless `lost`, until it is acked or dead-lettered."""
 
     id: str
     error: MalformedError

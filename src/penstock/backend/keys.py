@@ -8,7 +8,7 @@
 | `penstock:{<slot>}:<topic>:once/<uuid>` | string | entry id of a message published once; expires with its window |
 | `penstock:{<slot>}:<topic>:parked/<g>`  | zset   | failed deliveries of group g, by due time in ms |
 | `penstock:{<slot>}:<topic>:retry/<g>`   | stream | deliveries of group g that became due; read by g alone |
-| `penstock:{<slot>}:<topic>:steals/<g>`  | hash   | consumer → how often entries were taken from it |
+| `penstock:{<slot>}:<topic>:steals/<g>`  | hash   | consumer → a counter that rises when entries are taken from it |
 | `penstock:{<slot>}:<topic>:turn/<r>`    | hash   | who may read a sequential stream now, and its fencing token |
 
 No two (topic, kind, group) build the same key: kinds are fixed words, and whatever follows the last `:` is a kind

@@ -123,6 +123,6 @@ def split_dead(raw: Sequence[bytes]) -> tuple[DeadRecord, list[bytes]]:
 
 def unopenable(topic: str, group: str, now: datetime) -> tuple[bytes, bytes, bytes]:
     """How a dead letter begins that holds a parked parcel nobody can open; its bytes follow."""
-    reason = "a parked delivery is not one that Penstock wrote"
+    reason = "a parked delivery could not be opened or made ready again"
     record = DeadRecord(topic, group, "0-0", 0, reason, now, now, unopened=True)
     return fields.DEAD, _encode(record), fields.RAW

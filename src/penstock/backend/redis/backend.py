@@ -1,8 +1,8 @@
 """The one backend: Redis 7.0+ and Valkey 7.2+, by hand-packed commands over connections that redis-py opens."""
 
 import asyncio
+import threading
 from collections.abc import Mapping
-from functools import partial
 from types import TracebackType
 from typing import Self
 
@@ -93,16 +93,20 @@ class RedisBackend(Publishing, Settling, Upkeep, Turns, StreamBackend):
 
 
 async def _started(address: Address) -> EmbeddedServer:
-    start = partial(EmbeddedServer.start, address.directory, ephemeral=address.ephemeral, tcp=address.tcp)
+    abandoned = threading.Event()
+
+    def start() -> EmbeddedServer:
+        server = EmbeddedServer.start(address.directory, ephemeral=address.ephemeral, tcp=address.tcp)
+        if abandoned.is_set():
+            server.close()
+        return server
+
     starting = asyncio.ensure_future(asyncio.to_thread(start))
     try:
         return await asyncio.shield(starting)
     except asyncio.CancelledError:
-        # The thread goes on; what it starts would otherwise be ours for as long as this process lives.
-        starting.add_done_callback(_give_up)
+        # The thread goes on, even past the end of the loop; what it starts must not stay ours until the process ends.
+        abandoned.set()
+        if starting.done() and not starting.cancelled() and starting.exception() is None:
+            starting.result().close()
         raise
-
-
-def _give_up(starting: "asyncio.Task[EmbeddedServer]") -> None:
-    if not starting.cancelled() and starting.exception() is None:
-        starting.result().close()

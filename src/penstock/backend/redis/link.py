@@ -19,13 +19,14 @@ Reply = Any  # bytes, int, None, hiredis.ReplyError, or lists of these
 
 
 class _Waiting:
-    __slots__ = ("count", "deadline", "future", "replies")
+    __slots__ = ("count", "deadline", "forgiven", "future", "replies")
 
     def __init__(self, future: "asyncio.Future[Any]", replies: int, deadline: float) -> None:
         self.future = future
         self.count = replies
         self.replies: list[Reply] | None = [] if replies > 1 else None
         self.deadline = deadline
+        self.forgiven = False
 
 
 class Link(asyncio.Protocol):
@@ -87,15 +88,16 @@ class Link(asyncio.Protocol):
         self._timer = None
         if not self._waiting:
             return
-        now = self._loop.time()
-        if now - due > _OVERSLEPT:
-            # Something blocked our own loop: the answer may lie unread, or the request unsent. That is no fault of the
-            # server's, so it gets as long again.
+        now, front = self._loop.time(), self._waiting[0]  # replies come in order, so the request in front decides
+        if front.deadline > now:
+            self._watch_until(front.deadline)
+        elif now - due > _OVERSLEPT and not front.forgiven:
+            # Something blocked our own loop: the answer may lie unread, or the request unsent, through no fault of the
+            # server's. Forgiven once per request, or a loop that is always busy would never notice a dead server.
+            front.forgiven = True
             self._watch_until(2 * now - due)
-        elif self._waiting[0].deadline <= now:  # replies come in order, so the request in front decides
-            self._fail("it did not answer in time")
         else:
-            self._watch_until(self._waiting[0].deadline)
+            self._fail("it did not answer in time")
 
     def data_received(self, data: bytes) -> None:
         self._reader.feed(data)

@@ -52,7 +52,13 @@ class Links:
         if self._opening is None:
             self._opening = asyncio.get_running_loop().create_task(self._reopen())
             self._opening.add_done_callback(self._opened)
-        return await asyncio.shield(self._opening)
+        opening = self._opening
+        try:
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            if opening.cancelled():  # by close(), before its first step; we were not
+                raise self._is_closed() from None
+            raise
 
     async def reader(self) -> Link:
         """A connection of the caller's own, until it is closed."""
@@ -80,7 +86,7 @@ class Links:
         """Run a script; an error reply is raised. Sent once, but for a server that has forgotten the script's text."""
         reply = await self._run(script, keys, *args)
         if isinstance(reply, hiredis.ReplyError) and str(reply).startswith("WRONGTYPE"):
-            doing = f"{doing}, which uses {', '.join(keys)}"
+            doing = f"{doing}, which uses {', '.join(keys[:4])}"
         return raised(reply, doing)
 
     async def repeatable_script(self, doing: str, script: Script, keys: Sequence[str], *args: Word) -> Any:
@@ -111,7 +117,7 @@ class Links:
                 raise
             except (ServerUnreachableError, ServerBusyError) as error:
                 # The first connection fails at once: a wrong address is likelier than a server on its way up.
-                if not (was_open or isinstance(error, ServerBusyError)):
+                if self._closed or not (was_open or isinstance(error, ServerBusyError)):
                     raise
                 if asyncio.get_running_loop().time() + self._pace.left >= deadline:
                     raise

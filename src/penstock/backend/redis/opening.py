@@ -148,9 +148,10 @@ def _check_files(options: Mapping[str, str]) -> None:
     context = ssl.create_default_context()
     load: dict[str, Callable[[str], object]] = {
         "ssl_ca_certs": context.load_verify_locations,
-        "ssl_certfile": lambda path: context.load_cert_chain(path, options.get("ssl_keyfile")),
+        # With a password, if only an empty one: else an encrypted key would ask for it on the terminal.
+        "ssl_certfile": lambda path: context.load_cert_chain(path, options.get("ssl_keyfile"), password=""),
     }
-    for name in load.keys() & options.keys():
+    for name in [name for name in load if name in options]:
         try:
             load[name](options[name])
         except OSError as error:

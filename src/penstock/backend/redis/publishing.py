@@ -138,6 +138,8 @@ class _Write:
 
     async def send(self, links: Links, *, unless: PenstockError | None) -> None:
         self.unsent = unless
+        if unless is not None:
+            await asyncio.sleep(0)  # there may be many more; others want their turn, and we may be cancelled
         if not self.requests or unless is not None:
             return
         try:

@@ -11,7 +11,7 @@ from penstock.backend.parcel import split_record
 from penstock.backend.redis.links import Links, Word
 from penstock.backend.redis.scripts import load
 from penstock.backend.redis.seat import NO_FENCE, Entry, Seat
-from penstock.backend.redis.verbs import Verbs, check_names, milliseconds, range_bound, whole_number
+from penstock.backend.redis.verbs import Verbs, check_names, entry_id, milliseconds, range_bound, whole_number
 from penstock.errors import MalformedError
 from penstock.message.wire import Wire
 
@@ -53,6 +53,7 @@ class Reading(Verbs):
     ) -> list[FetchedEntry]:
         whole_number("count", count)
         idle_ms = milliseconds("min_idle", min_idle)
+        running = [entry_id("a running entry", one) for one in running]
         seat = self._seat(stream, group, consumer)
         page = Page(stream, self._wire(keys.home(stream)), await seat.enroll(self._links), redelivered=True)
         names = [stream, keys.steals(keys.home(stream), group)]
@@ -64,7 +65,7 @@ class Reading(Verbs):
             seat.reclaim_from = cursor.decode()
             # Not one page more once there is something to return: an error there would hide what we hold already.
             if entries or lost or seat.reclaim_from == "-":
-                return [*page.open(entries), *(page.lost(entry_id.decode()) for entry_id in lost)]
+                return [*page.open(entries), *(page.lost(raw_id.decode()) for raw_id in lost)]
         return []
 
     async def read_range(self, stream: str, start: str, end: str, count: int) -> list[FetchedEntry]:
@@ -94,30 +95,30 @@ class Page:
         add, unpack = found.append, self._wire.unpack
         topic, stream, state, fence = self._topic, self._stream, self._state, self._fence
         for raw_id, fields in entries:
-            entry_id = raw_id.decode()
+            id = raw_id.decode()
             try:
-                message = unpack(topic, entry_id, fields)
+                message = unpack(topic, id, fields)
             except MalformedError as error:
-                add(Malformed(entry_id, error, state, stream, entry_id, fence))
+                add(Malformed(id, error, state, stream, id, fence))
             else:
-                add(ClaimedMessage(entry_id, message, state, stream, entry_id, fence, fields))
+                add(ClaimedMessage(id, message, state, stream, id, fence, fields))
         return found
 
-    def lost(self, entry_id: str) -> Malformed:
+    def lost(self, id: str) -> Malformed:
         """A pending entry whose content is gone."""
         reason = "it was trimmed or deleted while it was pending, before the group had settled it"
-        error = MalformedError(self._topic, entry_id, reason, ())
+        error = MalformedError(self._topic, id, reason, ())
         # Its holder may be anybody, so no counter of ours can vouch for it.
-        return Malformed(entry_id, error, self._state, self._stream, entry_id, NO_FENCE, lost=True)
+        return Malformed(id, error, self._state, self._stream, id, NO_FENCE, lost=True)
 
-    def _retried(self, entry_id: str, raw: list[bytes]) -> FetchedEntry:
+    def _retried(self, id: str, raw: list[bytes]) -> FetchedEntry:
         fields, record = split_record(raw)
         if record is None:
-            error = MalformedError(self._topic, entry_id, "it has no record of the attempts before it", raw)
-            return Malformed(entry_id, error, self._state, self._stream, entry_id, self._fence)
+            error = MalformedError(self._topic, id, "it has no record of the attempts before it", raw)
+            return Malformed(id, error, self._state, self._stream, id, self._fence)
         state = PartialDeliveryState(record.attempt, record.first, self._now, redelivered=True)
         try:
             message = self._wire.unpack(self._topic, record.entry, fields)
         except MalformedError as error:
-            return Malformed(entry_id, error, state, self._stream, record.entry, self._fence)
-        return ClaimedMessage(entry_id, message, state, self._stream, record.entry, self._fence, fields)
+            return Malformed(id, error, state, self._stream, record.entry, self._fence)
+        return ClaimedMessage(id, message, state, self._stream, record.entry, self._fence, fields)

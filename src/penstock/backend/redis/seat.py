@@ -5,6 +5,7 @@ never dropped: a read that is cancelled, or that was sent ahead, is taken up by 
 """
 
 import asyncio
+import math
 import secrets
 from typing import NamedTuple
 
@@ -54,14 +55,17 @@ class Seat:
 
     async def fetch(self, links: Links, count: int, block_ms: int, *, ahead: bool) -> Batch:
         """Up to `count` entries that the group never had; with `ahead`, a full batch asks for the next one."""
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + block_ms / 1000
         try:
-            # Another read of this consumer may be waiting for entries; we wait for it no longer than for those.
-            async with asyncio.timeout(block_ms / 1000 if self._lock.locked() else None):
+            # Another read of this consumer may be waiting for entries; what we wait for it is not waited again.
+            async with asyncio.timeout_at(deadline):
                 await self._lock.acquire()
         except TimeoutError:
             return Batch([], NO_FENCE)
         try:
-            return await self._fetch(links, count, block_ms, ahead=ahead)
+            left_ms = min(block_ms, math.ceil(max(0.0, deadline - clock()) * 1000))
+            return await self._fetch(links, count, left_ms, ahead=ahead)
         finally:
             self._lock.release()
 

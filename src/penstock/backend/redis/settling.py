@@ -113,6 +113,7 @@ class Settling(Reading):
 
     async def _touch(self, stream: str, group: str, consumer: str, entry_ids: Sequence[str], idle_ms: int) -> list[str]:
         check_names(stream, group, consumer)
+        entry_ids = [entry_id("an id to renew or release", one) for one in entry_ids]
         lost: list[str] = []
         doing = f"cannot renew or release entries of {stream!r} for group {group!r}"
         for ids in _chunks(entry_ids, _LOOKUPS_PER_CALL):

@@ -22,11 +22,13 @@ class Turns(Verbs):
 
     async def leave_turn(self, topic: str, reader: str, token: int) -> bool:
         check_names(topic, reader)
+        whole_number("token", token)
         doing = f"cannot leave the turn of reader {reader!r} on {topic!r}"
         return bool(await self._links.script(doing, load("leave_turn"), [keys.turn(topic, reader)], token))
 
     async def advance(self, topic: str, reader: str, token: int, *, expected: str, to: str, entries: int = 1) -> None:
         check_names(topic, reader)
+        whole_number("token", token)
         whole_number("entries", entries)
         expected, to = entry_id("the expected position", expected), entry_id("the new position", to)
         if _numbers(to) <= _numbers(expected):

@@ -70,8 +70,9 @@ def range_bound(what: str, text: str) -> str:
         return text
     exclusive = "(" if isinstance(text, str) and text.startswith("(") else ""
     bare = text[1:] if exclusive else text
+    checked = entry_id(what, bare)
     # An id of milliseconds alone means all of them, which is not the same at both ends: it stays as it is.
-    return text if entry_id(what, bare) and "-" not in bare else exclusive + entry_id(what, bare)
+    return exclusive + checked if "-" in bare else text
 
 
 def milliseconds(what: str, duration: timedelta, *, least: int = 0) -> int:

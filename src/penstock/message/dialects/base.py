@@ -32,7 +32,7 @@ def identify(topic: str, entry_id: str, raw: bytes, headers: dict[str, str]) -> 
 
 
 def own_id(message: Message[Any]) -> str:
-    found = canonical(message.id)
+    found = canonical(message.id) if isinstance(message.id, str) else None
     if found is None:
         raise EncodeError(f"a message's id must be a UUID, not {message.id!r}")
     return found

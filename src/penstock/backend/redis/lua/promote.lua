@@ -1,10 +1,10 @@
 #!lua
 -- Make parked deliveries that are due ready again, earliest first.
 -- KEYS  parked, retry, dead, steals
--- ARGV  group, most to move (fewer if they are large), then what a dead letter begins with: field, value, field of the raw bytes
+-- ARGV  group, most to move (fewer if they are large), then how a dead letter begins: field, value, field of the bytes
 -- Gives how many left the set, and when the next one is due in ms from now (-1: nothing is parked).
--- Keeps each in exactly one place: it is on the retry stream before it leaves the set, in one step. What cannot be opened
--- or written goes to the dead letters, or it would stop all behind it, and those before it would be promoted twice.
+-- Keeps each in exactly one place: it is on the retry stream before it leaves the set, in one step. What cannot be
+-- opened or written goes to the dead letters: it would stop all behind it, and those before it would come twice.
 local parked, retry, dead = KEYS[1], KEYS[2], KEYS[3]
 for _, key in ipairs({retry, dead}) do
   local kind = redis.call('TYPE', key).ok

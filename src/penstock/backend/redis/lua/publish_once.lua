@@ -1,7 +1,7 @@
 #!lua
 -- Append messages that were not appended before under the same dedupe key.
 -- KEYS  stream, then one dedupe key per message
--- ARGV  window in ms, '1' to create the stream if need be, then per message: number of fields and values, fields and values
+-- ARGV  window in ms, '1' to create the stream if need be, then per message: how many fields and values, and these
 -- Gives one pair per message: entry id, and 1 if it was there already. '' as id: the stream does not exist.
 -- Keeps a message from being written twice inside its window: the look-up, the append and the note are one step.
 local stream, window, create = KEYS[1], ARGV[1], ARGV[2] == '1'

@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
 -- Take over pending entries that nobody has touched for a while.
 -- KEYS  stream, steals
--- ARGV  group, consumer, least idle ms, where to start ('-' or '(id'), most to take, how many to look at, a random number
---       for counters that do not exist yet, then ids the consumer is still working on
+-- ARGV  group, consumer, least idle ms, where to start ('-' or '(id'), most to take, how many to look at, a random
+--       number for counters that do not exist yet, then ids the consumer is still working on
 -- Gives where to go on ('-': from the start), the entries taken, and ids that are pending but no longer in the stream:
 -- these are left as they are.
 -- Keeps every theft counted: the victim's counter rises in the same step, so that its settle will look before it acts.

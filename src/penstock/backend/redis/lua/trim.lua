@@ -8,7 +8,6 @@ local stream = KEYS[1]
 local horizon, pin, known = ARGV[1], '', false
 local function parts(id)
   local ms, seq = string.match(id, '^0*(%d+)-0*(%d+)$')
-  assert(ms, 'not an entry id: ' .. id)
   return {ms, seq}
 end
 local function less(a, b) -- as digit strings: doubles lose the low digits of 64-bit ids
@@ -32,6 +31,11 @@ for _, facts in ipairs(redis.call('XINFO', 'GROUPS', stream)) do
   hold(id, 'group ' .. group['name'])
 end
 local cursors = redis.call('HGETALL', KEYS[2])
-for i = 1, #cursors, 2 do hold(cursors[i + 1], 'cursor ' .. cursors[i]) end
+for i = 1, #cursors, 2 do
+  if not string.match(cursors[i + 1], '^%d+-%d+$') then
+    return redis.error_reply('ERR the cursor ' .. cursors[i] .. ' of ' .. stream .. ' holds no entry id')
+  end
+  hold(cursors[i + 1], 'cursor ' .. cursors[i])
+end
 if not known then return {'0-0', 'nobody reads it yet', 0} end
 return {horizon, pin, redis.call('XTRIM', stream, 'MINID', '~', horizon, 'LIMIT', ARGV[2])}
