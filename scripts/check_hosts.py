@@ -12,7 +12,8 @@ from pathlib import Path
 
 # Written so that no pattern matches its own source.
 FORBIDDEN = {
-    "package index": re.compile(r"pypi[.]org|pythonhosted[.]org|npmjs[.](?:org|com)|deb[.]debian[.]org|maven[.]org"),
+    # Whatever the host is called: these are the paths under which indexes and their files are served.
+    "package index": re.compile(r"https?:" r"//[^\s'\"]+/(?:simple|packages|dists|debian|maven2)/", re.IGNORECASE),
     "index option": re.compile(r"^\s*(?:--(?:extra-)?index-url|--default-index|--find-links|-i\s|-f\s)", re.MULTILINE),
     "machine path": re.compile(r"(?<![\w.~$}/-])/(?:root|work|home|Users)/"),
     "local package": re.compile(r"@ file:" r"//"),

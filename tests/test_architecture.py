@@ -41,8 +41,9 @@ def test_the_size_check_sees_a_long_function() -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "--index-url https://example.test/simple",
-        "https://files.python" + "hosted.org/x",
+        "--index-" + "url mirror.example.test",
+        "https:" + "//mirror.example.test/simple/penstock/",
+        "https:" + "//mirror.example.test/packages/ab/cd/x.whl",
         "cd /" + "root/x",
         "x @ file:" + "///y",
     ],
