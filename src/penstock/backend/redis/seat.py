@@ -100,7 +100,7 @@ class Seat:
         asked = self._asked
         if asked is None:
             asked = self._asked = await self._ask(links, count, block_ms)
-            # Shielded, and kept in `_asked`: if the caller is cancelled here, the answer waits for its next read.
+            # Waited for, not awaited: a caller that is cancelled here leaves the answer in `_asked` for its next read.
             await asyncio.wait([asked.reply])
         elif not asked.reply.done():
             await asyncio.wait([asked.reply], timeout=block_ms / 1000 if asked.blocks else None)

@@ -12,7 +12,8 @@ class Turns(Verbs):
     """`take_turn`, `leave_turn` and `advance` of the Redis backend."""
 
     async def take_turn(self, topic: str, reader: str, holder: str, lease: timedelta) -> int | timedelta:
-        check_names(topic, reader, holder)
+        check_names(topic, reader)
+        keys.check_name("holder", holder)
         lease_ms = milliseconds("lease", lease, least=1)
         doing = f"cannot take the turn of reader {reader!r} on {topic!r}"
         granted, value = await self._links.script(
