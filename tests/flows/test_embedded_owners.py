@@ -211,6 +211,17 @@ def test_an_ephemeral_server_is_its_owners_alone_and_leaves_nothing(hire: Hire) 
     wait_until(lambda: not Path(second.facts["directory"]).exists(), "the directory of the closed one is removed")
 
 
+def test_a_keeper_that_is_still_dying_is_not_trusted_to_clean_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = EmbeddedServer.start(ephemeral=True)
+    pid = server_pid(server)
+    os.kill(keeper_of(pid), signal.SIGKILL)
+    wait_until(lambda: is_gone(pid), "the server goes with its keeper")
+    # The server goes with the thread that started it; the keeper's other thread may keep its lock a moment longer.
+    monkeypatch.setattr("penstock.backend.embedded_directory.has_keeper", lambda directory: True)
+    server.close()
+    assert not server.directory.exists()
+
+
 def test_an_ephemeral_server_whose_keeper_was_killed_leaves_nothing(hire: Hire) -> None:
     owner = hire(None)
     server, keeper = owner.server, keeper_of(owner.server)

@@ -19,7 +19,14 @@ from penstock.backend import embedded_directory as home
 from penstock.backend import embedded_keeper
 from penstock.backend.address import default_directory
 from penstock.backend.embedded_binary import find_binary
-from penstock.backend.embedded_talk import RefusedError, is_ready, listen_on_tcp, listening_port, shut_down
+from penstock.backend.embedded_talk import (
+    RefusedError,
+    is_listening,
+    is_ready,
+    listen_on_tcp,
+    listening_port,
+    shut_down,
+)
 from penstock.errors import ConfigurationError, EmbeddedServerError
 
 _READY_SECONDS = 60.0
@@ -91,9 +98,11 @@ class EmbeddedServer:
             owner_lock = self._held.pop()
         except IndexError:
             return
+        # Asked while the share is still ours, so that no living keeper ends the server meanwhile. Its lock alone does
+        # not tell: one that is being killed holds it until its last thread is gone, and then removes nothing.
+        will_be_removed = is_listening(self.socket_path) and home.has_keeper(self.directory)
         os.close(owner_lock)
-        if self._ephemeral and not home.has_keeper(self.directory):
-            # Its keeper was killed, and with it went the one who would have done this.
+        if self._ephemeral and not will_be_removed:
             shutil.rmtree(self.directory, ignore_errors=True)
 
     def __enter__(self) -> Self:

@@ -53,6 +53,19 @@ def is_ready(socket_path: Path) -> bool:
         return False
 
 
+def is_listening(socket_path: Path) -> bool:
+    """Whether a server holds the socket. A busy one does too: the kernel accepts connections on its behalf."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.setblocking(False)
+        try:
+            connection.connect(str(socket_path))
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+        return True
+
+
 def shut_down(socket_path: Path) -> None:
     """Ask a server to end, if there is one. It flushes its append-only file first."""
     try:

@@ -2,7 +2,6 @@
 
 import shlex
 import signal
-import socket
 from pathlib import Path
 from threading import Event
 from typing import Annotated
@@ -10,6 +9,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from penstock.backend.embedded import EmbeddedServer
+from penstock.backend.embedded_talk import is_listening
 from penstock.cli.usage import UsageError
 from penstock.errors import EmbeddedServerError
 
@@ -58,16 +58,3 @@ def description(server: EmbeddedServer, *, ephemeral: bool) -> str:
         f"           {on_socket if server.port is None else f'redis-cli -p {server.port}'}",
     ]
     return "\n".join([*lines, "", "Ctrl-C to stop."])
-
-
-def is_listening(socket_path: Path) -> bool:
-    """Whether a server holds the socket. A busy one does too: the kernel accepts connections on its behalf."""
-    with socket.socket(socket.AF_UNIX) as connection:
-        connection.setblocking(False)
-        try:
-            connection.connect(str(socket_path))
-        except BlockingIOError:
-            return True
-        except OSError:
-            return False
-        return True
