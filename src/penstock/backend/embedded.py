@@ -21,7 +21,6 @@ from penstock.backend.address import default_directory
 from penstock.backend.embedded_binary import find_binary
 from penstock.backend.embedded_talk import (
     RefusedError,
-    is_listening,
     is_ready,
     listen_on_tcp,
     listening_port,
@@ -98,11 +97,11 @@ class EmbeddedServer:
             owner_lock = self._held.pop()
         except IndexError:
             return
-        # Asked while the share is still ours, so that no living keeper ends the server meanwhile. Its lock alone does
-        # not tell: one that is being killed holds it until its last thread is gone, and then removes nothing.
-        will_be_removed = is_listening(self.socket_path) and home.has_keeper(self.directory)
+        # Asked while the share is still ours, so that no living keeper ends the server meanwhile. Neither the keeper's
+        # lock nor the server's socket tells: the kernel keeps both until the last thread of a killed process is gone.
+        is_left_to_others = not self._ephemeral or (is_ready(self.socket_path) and home.has_keeper(self.directory))
         os.close(owner_lock)
-        if self._ephemeral and not will_be_removed:
+        if not is_left_to_others:
             shutil.rmtree(self.directory, ignore_errors=True)
 
     def __enter__(self) -> Self:
