@@ -6,6 +6,7 @@ import gc
 import shutil
 import subprocess
 import tempfile
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -251,3 +252,27 @@ async def test_a_client_that_follows_a_sentinel_may_be_let_go(tcp_server: Server
         assert killed == [1, 1]
         gc.collect()
         await healed(lambda: round_trip(backend, f"{topic}:healed"))
+
+
+async def test_a_second_backend_follows_the_same_sentinel_from_another_thread(
+    tcp_server: Server, sentinel: int, topic: str
+) -> None:
+    guards = Sentinel([("127.0.0.1", sentinel)])
+    async with contextlib.AsyncExitStack() as ends:
+        for guard in guards.sentinels:
+            ends.push_async_callback(guard.aclose)
+        first = await ends.enter_async_context(await RedisBackend.from_client(guards.master_for("m")))
+        asked = threading.Event()
+
+        async def elsewhere() -> None:
+            async with await first.another() as second, await second.another() as third:
+                await round_trip(second, f"{topic}:second")
+                await round_trip(third, f"{topic}:third")
+                asked.set()
+
+        thread = threading.Thread(target=asyncio.run, args=(elsewhere(),))
+        thread.start()
+        # The first loop stands still meanwhile, as a handler that blocks it would make it.
+        assert asked.wait(10)
+        thread.join(10)
+        await round_trip(first, topic)

@@ -97,7 +97,7 @@ def rule_for(action: Action) -> Callable[..., None]:
 FREQUENT = (World.read, World.settle, World.reclaim)
 USUAL = (
     World.publish, World.publish_once, World.interrupted_read, World.catch_up, World.ack, World.renew, World.release,
-    World.promote, World.forget, World.trim,
+    World.promote, World.forget, World.trim, World.stop, World.watch,
 )  # fmt: skip
 HOSTILE = (
     World.delete_entry, World.cut_short, World.flush_scripts, World.delete_counters, World.foreign_entry
@@ -152,9 +152,19 @@ async def test_thieves_and_operators_everywhere_lose_and_double_nothing(
     server: Server, admin: "redis.Redis", seed: int
 ) -> None:
     world = World(server, admin)
-    often = {World.read: 8, World.settle: 10, World.reclaim: 3, World.forget: 2, World.interrupted_read: 2}
+    often = {
+        World.read: 8,
+        World.settle: 10,
+        World.reclaim: 3,
+        World.forget: 2,
+        World.interrupted_read: 2,
+        World.stop: 2,
+    }
     await walk(world, seed, dict.fromkeys((*USUAL, *HOSTILE), 1) | often, 600)
-    assert min(world.counts[what] for what in ("fast", "slow", "fenced", "lost", "interrupted")) > 3
+    assert (
+        min(world.counts[what] for what in ("fast", "slow", "fenced", "lost", "interrupted", "suspect", "handed back"))
+        > 3
+    )
 
 
 @pytest.mark.usefixtures("exact_trimming")

@@ -9,6 +9,7 @@ import pytest
 import redis
 
 from penstock.backend import keys
+from penstock.backend.entry import Published
 from penstock.backend.redis import RedisBackend
 from penstock.errors import (
     ConfigurationError,
@@ -232,3 +233,124 @@ async def test_publishing_once_survives_a_lost_reply_with_one_entry(
         assert proxy.dropped == 1
     assert published.duplicate  # written by the try whose reply was lost
     assert admin.xlen(topic) == 2
+
+
+async def once_each(backend: RedisBackend, topic: str, messages: list[Message[int]]) -> list[object]:
+    calls = (backend.publish_once(topic, [message], window=HOUR) for message in messages)
+    return await asyncio.gather(*calls, return_exceptions=True)
+
+
+def script_calls(admin: "redis.Redis") -> int:
+    stats = admin.info("commandstats")
+    return int(stats.get("cmdstat_evalsha", {}).get("calls", 0))
+
+
+async def test_concurrent_callers_of_once_share_a_script_call_and_keep_their_order(
+    backend: RedisBackend, topic: str, admin: "redis.Redis"
+) -> None:
+    messages = [Message(n) for n in range(350)]
+    await backend.publish_once(topic, messages[:1], window=HOUR)
+    admin.config_resetstat()
+    results = await once_each(backend, topic, messages)
+    assert script_calls(admin) == 7  # as soon as 50 messages are together, the server can begin
+    stored = admin.xrange(topic)
+    assert [json.loads(fields[b"payload"]) for _, fields in stored] == list(range(350))
+    assert results == [[Published(id.decode(), duplicate=not n)] for n, (id, _) in enumerate(stored)]
+
+
+async def test_callers_of_other_streams_and_windows_have_calls_of_their_own(
+    backend: RedisBackend, topic: str, admin: "redis.Redis"
+) -> None:
+    message, minute = Message(1), timedelta(minutes=1)
+    await backend.publish_once(topic, [Message(0)])
+    admin.config_resetstat()
+    (first,), (other,), (again,) = await asyncio.gather(
+        backend.publish_once(topic, [message], window=minute),
+        backend.publish_once(topic + ":other", [message], window=minute),
+        backend.publish_once(topic, [message], window=HOUR),
+    )
+    assert script_calls(admin) == 3
+    assert (first.duplicate, other.duplicate, again.duplicate) == (False, False, True)
+    assert admin.pttl(keys.once(topic, message.id)) <= 60_000
+
+
+async def test_what_belongs_to_one_caller_of_once_stays_together(
+    backend: RedisBackend, topic: str, admin: "redis.Redis"
+) -> None:
+    blocks = [[Message((block, n)) for n in range(size)] for block, size in enumerate([60, 30, 20, 100, 1, 250])]
+    await backend.publish_once(topic, [Message(0)])
+    admin.config_resetstat()
+    results = await asyncio.gather(*(backend.publish_once(topic, block) for block in blocks))
+    assert [len(result) for result in results] == [len(block) for block in blocks]
+    # 60; 30 and 20; 100; 1; and 250 in three steps.
+    assert script_calls(admin) == 7
+    order = [json.loads(fields[b"payload"])[0] for _, fields in admin.xrange(topic)[1:]]
+    assert order == [0] * 60 + [1] * 30 + [2] * 20 + [3] * 100 + [4] + [5] * 250
+
+
+async def test_large_messages_of_concurrent_callers_are_not_sent_in_one_call(
+    backend: RedisBackend, topic: str, admin: "redis.Redis"
+) -> None:
+    await backend.publish_once(topic, [Message(0)])
+    admin.config_resetstat()
+    await asyncio.gather(*(backend.publish_once(topic, [Message("x" * 400_000)]) for _ in range(6)))
+    assert script_calls(admin) == 3
+    assert admin.xlen(topic) == 7
+
+
+async def test_one_callers_fault_is_not_anothers(backend: RedisBackend, topic: str, admin: "redis.Redis") -> None:
+    messages = [Message(n) for n in range(20)]
+    admin.lpush(keys.once(topic, messages[7].id), "not ours")
+    results = await once_each(backend, topic, messages)
+    assert isinstance(results[7], WrongKeyTypeError)
+    assert all(isinstance(result, list) for n, result in enumerate(results) if n != 7)
+    assert [json.loads(fields[b"payload"]) for _, fields in admin.xrange(topic)] == [*range(7), *range(8, 20)]
+
+
+async def test_a_caller_of_once_that_gives_up_before_there_is_a_server_sends_nothing(
+    wired: RedisBackend, proxy: Proxy, topic: str, admin: "redis.Redis"
+) -> None:
+    proxy.refusing = True
+    proxy.cut()
+    async with asyncio.timeout(8):
+        while wired._links._shared is not None and wired._links._shared.is_open:
+            await asyncio.sleep(0.001)
+        tasks = [asyncio.create_task(wired.publish_once(topic, [Message(n)])) for n in range(3)]
+        while not proxy.refused:
+            await asyncio.sleep(0.001)
+        tasks[1].cancel()
+        await asyncio.wait([tasks[1]])
+        proxy.refusing = False
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+    assert isinstance(results[1], asyncio.CancelledError)
+    assert [json.loads(fields[b"payload"]) for _, fields in admin.xrange(topic)] == [0, 2]
+
+
+async def test_a_caller_of_once_that_gives_up_late_leaves_the_others_their_answer(
+    wired: RedisBackend, proxy: Proxy, topic: str, admin: "redis.Redis"
+) -> None:
+    proxy.stall()
+    tasks = [asyncio.create_task(wired.publish_once(topic, [Message(n)])) for n in range(3)]
+    async with asyncio.timeout(5):
+        while not proxy.held:
+            await asyncio.sleep(0.001)
+        tasks[1].cancel()
+        proxy.flow()
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [type(result) for result in results] == [list, asyncio.CancelledError, list]
+    assert admin.xlen(topic) == 3
+
+
+async def test_each_caller_of_once_is_told_of_its_own_message_that_nobody_knows(
+    server: Server, topic: str, admin: "redis.Redis"
+) -> None:
+    messages = [Message(n) for n in range(5)]
+    async with Proxy(server.socket) as proxy, await RedisBackend.connect(proxy.url) as backend:
+        await backend.publish_once(topic, [Message("before")])
+        proxy.refusing = True
+        proxy.drop_reply_to("EVALSHA")
+        results = await once_each(backend, topic, messages)
+        assert proxy.dropped == 1
+    unknown = [result.id for result in results if isinstance(result, PublishUnknownError)]
+    assert unknown == [message.id for message in messages]
+    assert admin.xlen(topic) == 6

@@ -170,9 +170,10 @@ async def test_an_entry_in_a_retry_stream_without_its_record_is_malformed(
     admin.xgroup_create(retry, "g", "0", mkstream=True)
     admin.xadd(retry, {"payload": "1"})
     admin.xadd(retry, {"payload": "1", "penstock-delivery": "{}"})
+    admin.xadd(retry, {"payload": "1", "penstock-delivery": '{"x":' + "[" * 100_000})
     entries = await backend.read_new(retry, "g", "c", 10, NOW)
-    assert [type(entry) for entry in entries] == [Malformed, Malformed]
-    assert await backend.settle(retry, "g", "c", dead=[DeadLetter(entry, "?") for entry in entries]) == Settled(ok=2)
+    assert [type(entry) for entry in entries] == [Malformed, Malformed, Malformed]
+    assert await backend.settle(retry, "g", "c", dead=[DeadLetter(entry, "?") for entry in entries]) == Settled(ok=3)
 
 
 @pytest.mark.parametrize("kind", ["retry", "dead"])

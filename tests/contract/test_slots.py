@@ -17,7 +17,7 @@ from redis.crc import key_slot
 
 from penstock.backend import keys
 from penstock.backend.base import StreamBackend
-from penstock.backend.entry import ClaimedMessage, DeadLetter, Park, Settled
+from penstock.backend.entry import ClaimedMessage, DeadLetter, Handling, Park, Settled
 from penstock.backend.redis import RedisBackend
 from penstock.backend.redis.scripts import load
 from penstock.errors import ConfigurationError
@@ -29,9 +29,14 @@ HOUR = timedelta(hours=1)
 LUA = sorted(path.stem for path in Path(inspect.getfile(RedisBackend)).parent.glob("lua/*.lua"))
 
 NAMED: dict[str, Callable[[str, str], str]] = {
-    "once": keys.once, "parked": keys.parked, "retry": keys.retry, "steals": keys.steals, "turn": keys.turn
+    "once": keys.once, "parked": keys.parked, "retry": keys.retry, "steals": keys.steals, "turn": keys.turn,
+    "starts": keys.starts,
+    "handled": lambda topic, name: keys.handled(topic, name, "u"),
+    "replayed": lambda topic, name: keys.handled(topic, "g", "u", name),
 }  # fmt: skip
-SINGLE: dict[str, Callable[[str], str]] = {"dead": keys.dead, "cursors": keys.cursors}
+SINGLE: dict[str, Callable[[str], str]] = {
+    "dead": keys.dead, "cursors": keys.cursors, "groups": keys.groups, "later": keys.later, "paused": keys.paused
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -100,9 +105,75 @@ async def live(backend: Any, topic: str, group: str) -> None:
     assert await backend.forget_consumer(retry, group, "a") is True
     assert await backend.forget_consumer(topic, group, "a") is True
     assert (await backend.trim(topic, ids[-1])).pinned_by is None
+    await live_later(backend, topic)
+    await live_dead_letters(backend, topic, group)
+    await live_handling(backend, topic, group)
     token = await backend.take_turn(topic, group, "holder", HOUR)
     await backend.advance(topic, group, token, expected=ids[-1], to="9999999999999-0")
     assert await backend.leave_turn(topic, group, token) is True
+    await live_together(backend, topic, f"{group}:2")
+    await live_watching(backend, topic, f"{group}:2")
+
+
+async def live_together(backend: Any, topic: str, group: str) -> None:
+    both = [topic, keys.retry(topic, group)]
+    for stream in both:
+        await backend.create_group(stream, group, "$")
+    await backend.watch(topic, group)
+    await backend.publish_many(topic, [Message(number) for number in range(4)])
+    read = await backend.read_new(both, group, "c", 2, timedelta(seconds=5), ahead=True)
+    assert await backend.stop_reading(both, group, "c") == 2
+    heirs = await backend.reclaim_idle(topic, group, "d", NOW, 10)
+    assert [entry.state.suspect for entry in heirs] == [True, True, False, False]
+    assert await backend.mark_start(heirs[0], group, "d") == 1
+    assert await backend.mark_start(heirs[2], group, "d") == 1
+    assert await backend.mark_start(read[0], group, "c") is None
+    outcomes = {"done": heirs[:1], "parked": [Park(heirs[1], HOUR, 2)], "dead": [DeadLetter(heirs[3], "why")]}
+    assert await backend.settle(topic, group, "d", **outcomes) == Settled(3)
+    assert await backend.read_sheaves(both, group, "c", 1, NOW) == []
+
+
+async def live_watching(backend: Any, topic: str, group: str) -> None:
+    assert (await backend.watch(topic, group)).missed == 0
+    assert (await backend.restore_group(topic, group))[1] is True
+    assert await backend.restore_group(topic, f"{group}:3") == ("0-0", False)
+    for name in (group, "other"):
+        await backend.pause(topic, name)
+    await backend.resume(topic, "other")
+    assert (await backend.watch(topic, group)).paused
+    assert len(await backend.consumers(topic, group)) == 2
+    assert await backend.forget_idle(topic, group, NOW) == 1
+    await backend.register(topic)
+    assert await backend.topics() == [topic]
+    assert group in [one.name for one in (await backend.inspect(topic)).groups]
+    await backend.speaking({}).aclose()
+    await (await backend.another()).aclose()
+
+
+async def live_later(backend: Any, topic: str) -> None:
+    length = len(await backend.read_range(topic, "-", "+", 100))
+    await backend.publish_later(topic, [Message(0)], delay=NOW, once=True)
+    await backend.publish_later(topic, [Message(1)], delay=HOUR)
+    assert (await backend.promote_later(topic))[0] == 1
+    await backend.publish_durably(topic, Message(2), replicas=1, timeout=timedelta(milliseconds=1))
+    assert len(await backend.read_range(topic, "-", "+", 100)) == length + 2
+
+
+async def live_dead_letters(backend: Any, topic: str, group: str) -> None:
+    letters = await backend.read_dead(topic)
+    assert len(letters) == await backend.count_dead(topic) == 2
+    assert (await backend.replay_dead(topic, group, letters[:1], "a/b:{c}")).ok == (letters[0].id,)
+    assert await backend.purge_dead(topic, [letters[1].id]) == 1
+    assert await backend.bound_dead(topic, "0-0", 0) == 0
+    assert (await backend.read_new(keys.retry(topic, group), group, "a", 1, NOW))[0].state.replay == "a/b:{c}"
+
+
+async def live_handling(backend: Any, topic: str, group: str) -> None:
+    (entry,) = await backend.reclaim_idle(keys.retry(topic, group), group, "b", NOW, 1)
+    claims = [(entry.message.id, "", entry.origin), (entry.message.id, entry.state.replay, entry.origin)]
+    assert await backend.claim_handling(topic, group, claims, HOUR) == [Handling.NEW, Handling.NEW]
+    assert await backend.complete_handling(entry.stream, group, "b", [entry], HOUR) == Settled(1)
+    assert await backend.release_handling(topic, group, claims) == 1
 
 
 @pytest.mark.parametrize("group", ["g", "mail:eu", "a/{b}"])
@@ -113,11 +184,13 @@ async def test_every_verb_keeps_to_the_slot_of_its_topic(cluster: Server, topic:
         with cluster.client() as admin:
             admin.flushall()
             await live(recorder, topic, group)
-            found = [key.decode() for key in admin.scan_iter(count=1000)]
+            found = [key.decode() for key in admin.scan_iter(count=1000) if key != keys.TOPICS.encode()]
             slots = {admin.execute_command("CLUSTER KEYSLOT", key) for key in found}
     assert slots == {key_slot(topic.encode())}
     kinds = {key.rpartition(":")[2].partition("/")[0] for key in found if key != topic}
-    assert kinds == {"dead", "once", "parked", "retry", "steals", "turn"}
+    assert kinds == {
+        "dead", "groups", "handled", "later", "once", "parked", "paused", "retry", "starts", "steals", "turn"
+    }  # fmt: skip
     verbs = {name for name, _ in inspect.getmembers(StreamBackend, inspect.isfunction) if not name.startswith("_")}
     assert recorder.called == verbs - {"aclose"}
 

@@ -3,7 +3,8 @@
 import redis
 
 from penstock.backend import keys
-from penstock.backend.parcel import DeadRecord, split_dead
+from penstock.backend.entry import DeadRecord
+from penstock.backend.parcel import split_dead
 
 
 def dead_letters(admin: "redis.Redis", topic: str) -> list[tuple[DeadRecord, list[bytes]]]:

@@ -189,12 +189,12 @@ class Model:
 
     def reclaim(
         self, seat: SeatName, after: str, count: int, *, handed_back_only: bool, running: Collection[str]
-    ) -> tuple[list[str], list[str], str]:
-        """What is taken, what is reported as lost, and where the next call goes on."""
+    ) -> tuple[dict[str, bool], list[str], str]:
+        """What is taken and whether it is suspect, what is reported as lost, and where the next call goes on."""
         stream, group, consumer = seat
         pending = self.group(stream, group).pending
         rows = [entry_id for entry_id in self.group(stream, group).in_order() if order(entry_id) > order(after)]
-        taken: list[str] = []
+        taken: dict[str, bool] = {}
         lost: list[str] = []
         seen = after
         for entry_id in rows:
@@ -204,7 +204,7 @@ class Model:
             if entry_id in running or (handed_back_only and not pending[entry_id].handed_back):
                 continue
             if entry_id in self.streams[stream].entries:
-                taken.append(entry_id)
+                taken[entry_id] = not pending[entry_id].handed_back
                 pending[entry_id] = Lease(consumer)
             else:
                 lost.append(entry_id)
@@ -212,6 +212,12 @@ class Model:
 
     def holds_nothing(self, seat: SeatName) -> bool:
         return all(lease.owner != seat[2] for lease in self.group(*seat[:2]).pending.values())
+
+    def stop(self, seat: SeatName) -> int:
+        """The seat is given nothing more; what it was given and has not taken is handed back."""
+        ids = self.given.pop(seat, [])
+        self.forget_seat(seat)
+        return len(ids) - len(self.touch(seat, ids, hand_back=True))
 
     def forget_seat(self, seat: SeatName) -> None:
         """The consumer's own process forgets what it kept for itself, a read that is under way included."""

@@ -4,7 +4,8 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeAlias
 
-from penstock.backend.entry import ClaimedMessage, DeadLetter, Park, PartialDeliveryState
+from penstock.backend import keys
+from penstock.backend.entry import ClaimedMessage, DeadLetter, DeadRecord, Letter, Park, PartialDeliveryState
 from penstock.backend.redis import RedisBackend
 from penstock.message.message import Message
 
@@ -13,6 +14,7 @@ Call: TypeAlias = Callable[[RedisBackend, str], Awaitable[Any]]
 _NO_WAIT = timedelta(0)
 _SHORT = timedelta(milliseconds=50)
 _HOUR = timedelta(hours=1)
+_ID = "01a1df23-6ea1-7709-951c-1f3775cc4fe9"
 
 
 def leased(topic: str, entry_id: str = "1-1", fence: int = 0) -> ClaimedMessage:
@@ -29,6 +31,19 @@ def leased(topic: str, entry_id: str = "1-1", fence: int = 0) -> ClaimedMessage:
     )
 
 
+def buried(topic: str, entry_id: str = "1-1") -> Letter:
+    """A dead letter as `read_dead` would have given it."""
+    now = datetime.now(UTC)
+    return Letter(entry_id, DeadRecord(topic, "g", "1-1", 1, "why", now, now), (b"payload", b"1"))
+
+
+async def _publish_later(backend: RedisBackend, topic: str) -> Any:
+    (result,) = await backend.publish_later(topic, [Message(1)], delay=_HOUR)
+    if isinstance(result, Exception):
+        raise result
+    return result
+
+
 async def _publish_many(backend: RedisBackend, topic: str) -> Any:
     (result,) = await backend.publish_many(topic, [Message(1)])
     if isinstance(result, Exception):
@@ -40,6 +55,9 @@ VERBS: dict[str, Call] = {
     "create_group": lambda b, t: b.create_group(t, "g"),
     "publish": lambda b, t: b.publish(t, Message(1)),
     "publish_many": _publish_many,
+    "publish_durably": lambda b, t: b.publish_durably(t, Message(1), replicas=1, timeout=_SHORT),
+    "publish_later": _publish_later,
+    "promote_later": lambda b, t: b.promote_later(t),
     "publish_once": lambda b, t: b.publish_once(t, [Message(1)], window=_HOUR),
     "read_new": lambda b, t: b.read_new(t, "g", "c", 1, _NO_WAIT),
     "read_new, blocking": lambda b, t: b.read_new(t, "g", "c", 1, _SHORT),
@@ -53,6 +71,25 @@ VERBS: dict[str, Call] = {
     "renew": lambda b, t: b.renew(t, "g", "c", ["1-1"]),
     "release": lambda b, t: b.release(t, "g", "c", ["1-1"]),
     "promote": lambda b, t: b.promote(t, "g"),
+    "read_dead": lambda b, t: b.read_dead(t),
+    "read_dead, backwards": lambda b, t: b.read_dead(t, backwards=True),
+    "count_dead": lambda b, t: b.count_dead(t),
+    "replay_dead": lambda b, t: b.replay_dead(t, "g", [buried(t)], "r"),
+    "purge_dead": lambda b, t: b.purge_dead(t, ["1-1"]),
+    "bound_dead": lambda b, t: b.bound_dead(t, "1-1", 1),
+    "claim_handling": lambda b, t: b.claim_handling(t, "g", [(_ID, "", "1-1")], _HOUR),
+    "complete_handling": lambda b, t: b.complete_handling(t, "g", "c", [leased(t)], _HOUR),
+    "release_handling": lambda b, t: b.release_handling(t, "g", [(_ID, "", "1-1")]),
+    "read_new, together": lambda b, t: b.read_new([t, keys.retry(t, "g")], "g", "c", 1, _NO_WAIT),
+    "mark_start": lambda b, t: b.mark_start(leased(t), "g", "c"),
+    "watch": lambda b, t: b.watch(t, "g"),
+    "restore_group": lambda b, t: b.restore_group(t, "g"),
+    "pause": lambda b, t: b.pause(t, "g"),
+    "resume": lambda b, t: b.resume(t, "g"),
+    "register": lambda b, t: b.register(t),
+    "inspect": lambda b, t: b.inspect(t),
+    "consumers": lambda b, t: b.consumers(t, "g"),
+    "forget_idle": lambda b, t: b.forget_idle(t, "g", _NO_WAIT),
     "forget_consumer": lambda b, t: b.forget_consumer(t, "g", "c"),
     "trim": lambda b, t: b.trim(t, "1-1"),
     "take_turn": lambda b, t: b.take_turn(t, "r", "me", _HOUR),

@@ -65,6 +65,7 @@ class World:
         self.reclaim_from: dict[SeatName, str] = {}
         self.messages: list[Message[int]] = []
         self.counts: Counter[str] = Counter()
+        self.missed: Counter[str] = Counter()
         self.backends: dict[str, RedisBackend] = {}
         self.stack = AsyncExitStack()
 
@@ -181,6 +182,16 @@ class World:
         await asyncio.wait([waiting])
         self.counts["interrupted"] += 1
 
+    async def stop(self, choices: Choices) -> None:
+        """The reader is told to stop, perhaps while it waits, perhaps with entries it has not looked at."""
+        interrupted = sorted({*self.model.given, *(seat for seat, _ in self.model.blocked)})
+        seat = choices.pick(interrupted) if interrupted else self._seat(choices, lambda stream, group: True)
+        # A blocked reader may be given something at any time, but nobody else acts while we stop it.
+        expected = self.model.stop(seat)
+        assert await self.backends[seat[2]].stop_reading(*seat) == expected
+        self.counts["handed back"] += expected
+        await self.blocked_as_modelled()
+
     async def catch_up(self, choices: Choices) -> None:
         """A healthy consumer: reads all there is, and completes it."""
         consumer = choices.pick(CONSUMERS)
@@ -268,7 +279,9 @@ class World:
         taken, lost, self.reclaim_from[seat] = self.model.reclaim(
             seat, self.reclaim_from.get(seat, LONG_AGO), count, handed_back_only=handed_back_only, running=running
         )
-        self._receive(seat, entries[: len(taken)], taken, again=True)
+        self._receive(seat, entries[: len(taken)], list(taken), again=True)
+        assert [entry.state.suspect for entry in entries] == [*taken.values(), *(False for _ in lost)]
+        self.counts["suspect"] += sum(taken.values())
         for entry in entries[len(taken) :]:
             assert isinstance(entry, Malformed)
             assert entry.lost
@@ -317,6 +330,21 @@ class World:
         result = await self.backends[choices.pick(CONSUMERS)].trim(self.topic, floor, limit)
         self.counts["trimmed"] += result.removed
         assert result == self.model.trim(floor, limit)
+
+    async def watch(self, choices: Choices) -> None:
+        group = choices.pick(GROUPS)
+        seen = await self.backends[choices.pick(CONSUMERS)].watch(self.topic, group)
+        stream, state = self.model.streams[self.topic], self.model.group(self.topic, group)
+        assert (seen.length, seen.entries_added, seen.last_delivered) == (
+            len(stream.entries),
+            len(stream.ever),
+            state.last,
+        )
+        assert (seen.pending, seen.low_water) == (len(state.pending), [*state.in_order(), state.last][0])
+        assert not seen.lag_exact or seen.lag == len(stream.unread(group))
+        self.missed[group] += seen.missed
+        unread = {item for item in self.model.destroyed[group] if item in stream.ever}
+        assert self.missed[group] <= len(unread), "more was told than was lost"
 
     # The operator.
 

@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from enum import Enum
 from typing import Any, TypeAlias
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from penstock.errors import MalformedError
 from penstock.message.message import Message
@@ -22,8 +23,17 @@ class PartialDeliveryState(Struct, frozen=True):
     redelivered: bool = False
     """Somebody, perhaps an earlier life of this consumer, was given this entry before."""
 
+    replay: str = ""
+    """Which replay of a dead letter brought it here; empty if none did. The same on every retry since."""
+
+    replays: int = 0
+    """How often it was a dead letter and was replayed."""
+
+    suspect: bool = False
+    """Reclaimed from a consumer that did not hand it back: it may be what killed that consumer."""
+
     def with_max_attempt(self, max_attempt: int) -> "DeliveryState":
-        return DeliveryState(self.attempt, self.first_received, self.last_received, self.redelivered, max_attempt)
+        return DeliveryState(**{**structs.asdict(self), "max_attempt": max_attempt})
 
 
 class DeliveryState(PartialDeliveryState, frozen=True):
@@ -94,6 +104,74 @@ class DeadLetter(Struct, frozen=True):
     reason: str
     details: Mapping[str, str] = {}
 
+    error: str = ""
+    """Name of the exception's class, if one was raised."""
+
+    traceback: str = ""
+    """Kept up to 16,384 characters, the last ones: they say where it was raised."""
+
+    traceparent: str = ""
+    """The trace of the attempt that failed; the message's own if empty."""
+
+
+class DeadRecord(Struct, frozen=True, omit_defaults=True):
+    """Where a dead letter comes from, and why it died."""
+
+    topic: str
+
+    group: str
+    """Empty if it died before any group had it: published for later, and not to be opened when due."""
+
+    entry: str
+    """The entry id it had in the topic."""
+
+    attempts: int
+    reason: str
+    first: datetime
+    last: datetime
+    details: dict[str, str] = {}
+    lost: bool = False
+    """Trimmed or deleted before it was settled: there are no bytes to keep."""
+    packed: bool = False
+    """Too many fields for an entry: they are in one parcel, in the field `penstock-raw`."""
+    unopened: bool = False
+    """The field `penstock-raw` holds bytes that are no parcel of ours."""
+    id: str = ""
+    """The message's UUID; empty if it could not be read."""
+    error: str = ""
+    traceback: str = ""
+    traceparent: str = ""
+    replay: str = ""
+    """Which replay it died in; empty if it was never replayed."""
+    replays: int = 0
+
+
+class Letter(Struct, frozen=True):
+    """One entry of a topic's dead letters."""
+
+    id: str
+    """Its entry id there: what replaying and purging need. It tells when it died."""
+
+    record: DeadRecord
+
+    raw: Sequence[bytes]
+    """Fields and values it died with, alternating, exactly; of a broken one, whatever is stored."""
+
+    broken: str | None = None
+    """Why this one cannot be opened, if so; its record then holds nothing but that."""
+
+
+class Replayed(Struct, frozen=True):
+    """What became of a replay: every letter's id is in one of these."""
+
+    ok: tuple[str, ...] = ()
+
+    gone: tuple[str, ...] = ()
+    """No dead letters any more: purged or replayed before, perhaps by an earlier try whose reply was lost."""
+
+    refused: Mapping[str, str] = {}
+    """Those that cannot be replayed, each with the reason; they stay dead letters."""
+
 
 class Settled(Struct, frozen=True):
     """What became of a settle: `ok + gone + len(fenced)` entries were given."""
@@ -110,13 +188,41 @@ class Settled(Struct, frozen=True):
         return Settled(self.ok + other.ok, self.gone + other.gone, self.fenced + other.fenced)
 
 
+Claim: TypeAlias = tuple[str, str, str]
+"""A message's UUID, its replay (or ""), and the entry id it has, or once had, in the topic."""
+
+
+class Handling(Enum):
+    """Whether a message may be handled, when no message is to be handled twice."""
+
+    NEW = "new"
+    """Nobody has handled it, and the claim is ours."""
+
+    DONE = "done"
+    BUSY = "busy"
+    """Another entry of the same message is being handled, or was when its claim was made."""
+
+
 class Published(Struct, frozen=True):
-    """Where a message published once is stored."""
+    """Where a message is stored that was published once, or for later."""
 
     entry_id: str
+    """Empty if it was published for later: it gets one when it is due."""
 
     duplicate: bool
     """It was there already, from an earlier publish of the same id inside the window."""
+
+
+class Confirmed(Struct, frozen=True):
+    """How safe a published message was when its publisher stopped waiting."""
+
+    entry_id: str
+
+    replicas: int
+    """How many replicas have received it; 0 also if that was not asked for."""
+
+    aof: bool
+    """The server has synced it to its append-only file; False also if that cannot be told, or was not asked for."""
 
 
 class Trimmed(Struct, frozen=True):

@@ -4,25 +4,36 @@
 |-----------------------------------------|--------|-------|
 | `<topic>`                               | stream | the messages; exactly the name the user gave |
 | `penstock:{<slot>}:<topic>:dead`        | stream | dead letters of every group of the topic |
+| `penstock:{<slot>}:<topic>:handled/<g>/<uuid>[/<replay>]` | string | `done`, or the entry that g handles it as |
+| `penstock:{<slot>}:<topic>:later`       | zset   | messages that are not due yet, by due time in ms |
 | `penstock:{<slot>}:<topic>:cursors`     | hash   | durable cursor name → entry id; each holds back trimming |
-| `penstock:{<slot>}:<topic>:once/<uuid>` | string | entry id of a message published once; expires with its window |
+| `penstock:{<slot>}:<topic>:once/<uuid>` | string | where a message published once is, or empty; expires |
+| `penstock:{<slot>}:<topic>:groups`      | hash   | group → how it stood when it was last looked at |
+| `penstock:{<slot>}:<topic>:paused`      | set    | groups that are to read nothing for now |
 | `penstock:{<slot>}:<topic>:parked/<g>`  | zset   | failed deliveries of group g, by due time in ms |
 | `penstock:{<slot>}:<topic>:retry/<g>`   | stream | deliveries of group g that became due; read by g alone |
+| `penstock:{<slot>}:<topic>:starts/<g>`  | hash   | suspect entry of g → how often it was started, token of the last |
 | `penstock:{<slot>}:<topic>:steals/<g>`  | hash   | consumer → a counter that rises when entries are taken from it |
 | `penstock:{<slot>}:<topic>:turn/<r>`    | hash   | who may read a sequential stream now, and its fencing token |
 
+| `penstock:topics`                       | set    | the topics we know; alone in a slot of its own |
+
 No two (topic, kind, group) build the same key: kinds are fixed words, and whatever follows the last `:` is a kind
-with, behind `/`, a quoted name in which neither `:` nor `/` can occur.
+with, behind `/`, quoted names in which neither `:` nor `/` can occur.
 """
 
 import re
 from urllib.parse import quote, unquote
 
+from penstock import options
 from penstock.errors import ConfigurationError
 
 _NEW_TOPIC = re.compile(r"[A-Za-z0-9._:-]*(?:\{[A-Za-z0-9._:-]+\}[A-Za-z0-9._:-]*)?")
 _RETRY = re.compile(r"penstock:\{[^}]*\}:(?P<topic>.*):retry/(?P<group>[^:/]*)", re.DOTALL)
 _OURS = "penstock:"
+OWN_GROUP = "penstock"
+"""A group of every watched stream that reads nothing: its one consumer, `epoch-<hex>`, is lost with the stream."""
+TOPICS = "penstock:topics"
 _LONGEST_NAME = 1024
 
 
@@ -32,6 +43,14 @@ def dead(topic: str) -> str:
 
 def cursors(topic: str) -> str:
     return _aux(topic, "cursors")
+
+
+def handled(topic: str, group: str, message_id: str, replay_id: str = "") -> str:
+    return _aux(topic, "handled", group, message_id, *([replay_id] if replay_id else []))
+
+
+def later(topic: str) -> str:
+    return _aux(topic, "later")
 
 
 def once(topic: str, message_id: str) -> str:
@@ -44,6 +63,23 @@ def parked(topic: str, group: str) -> str:
 
 def retry(topic: str, group: str) -> str:
     return _aux(topic, "retry", group)
+
+
+def starts(topic: str, group: str) -> str:
+    return _aux(topic, "starts", group)
+
+
+def groups(topic: str) -> str:
+    return _aux(topic, "groups")
+
+
+def note_field(stream: str, group: str) -> str:
+    """Where in `groups` the note on a group is: its topic and its retry stream share one hash."""
+    return f"{'retry' if is_retry(stream) else 'topic'}/{group}"
+
+
+def paused(topic: str) -> str:
+    return _aux(topic, "paused")
 
 
 def steals(topic: str, group: str) -> str:
@@ -85,11 +121,9 @@ def check_topic(topic: str) -> None:
 
 def check_name(what: str, name: str) -> None:
     """Groups, consumers and readers may be called anything printable of up to 256 bytes."""
-    if not isinstance(name, str) or not name:
-        raise ConfigurationError(f"a {what} name is a non-empty string, not {name!r}")
-    _check_text(what, name)
-    if len(name.encode()) > 256:
-        raise ConfigurationError(f"the {what} name {name[:40]!r}… is longer than 256 bytes")
+    options.check_name(what, name)
+    if what == "group" and name == OWN_GROUP:
+        raise ConfigurationError(f"the group name {OWN_GROUP!r} is Penstock's own: choose another")
 
 
 def refusal(topic: str) -> ConfigurationError:
@@ -105,8 +139,8 @@ def _check_text(what: str, name: str) -> None:
         raise ConfigurationError(f"the {what} name {name!r} has characters that cannot be printed")
 
 
-def _aux(topic: str, kind: str, name: str | None = None) -> str:
-    suffix = "" if name is None else "/" + quote(name, safe="")
+def _aux(topic: str, kind: str, *names: str) -> str:
+    suffix = "".join("/" + quote(name, safe="") for name in names)
     return f"{_OURS}{{{_slot(topic)}}}:{quote(topic, safe='{}:')}:{kind}{suffix}"
 
 

@@ -6,16 +6,17 @@ A parcel is a field list as one byte string, each part behind its length in four
 
 import struct
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 
 import msgspec
 
-from penstock.backend.entry import DeadLetter, Park
+from penstock.backend.entry import ClaimedMessage, DeadLetter, DeadRecord, Letter, Malformed, Park
 from penstock.message import fields
 
 _LENGTH = struct.Struct(">I")
 _MOST_FIELDS = 1000
 _LONGEST_TEXT = 16_384
+_NOT_READY = "a parked delivery could not be opened or made ready again"
 
 
 class Record(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -25,25 +26,8 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     attempt: int
     first: datetime
     reason: str = ""
-
-
-class DeadRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Where a dead letter comes from, and why it died."""
-
-    topic: str
-    group: str
-    entry: str
-    attempts: int
-    reason: str
-    first: datetime
-    last: datetime
-    details: dict[str, str] = {}
-    lost: bool = False
-    """Trimmed or deleted before it was settled: there are no bytes to keep."""
-    packed: bool = False
-    """Too many fields for an entry: they are in one parcel, in the field `penstock-raw`."""
-    unopened: bool = False
-    """The field `penstock-raw` holds bytes that are no parcel of ours."""
+    replay: str = ""
+    replays: int = 0
 
 
 _encode = msgspec.json.Encoder().encode
@@ -70,15 +54,17 @@ def unpack_fields(parcel: bytes) -> list[bytes]:
     return values
 
 
-def _safe(text: str) -> str:
+def _safe(text: str, *, end: bool = False) -> str:
     # An exception's text may hold lone surrogates or a whole document; neither may keep a message from being parked.
-    return text[:_LONGEST_TEXT].encode(errors="backslashreplace").decode()
+    cut = text[-_LONGEST_TEXT:] if end else text[:_LONGEST_TEXT]
+    return cut.encode(errors="backslashreplace").decode()
 
 
 def parked_fields(park: Park) -> list[bytes]:
     """The entry as its group's retry stream will hold it."""
-    entry = park.entry
-    record = Record(entry.origin, park.attempt, entry.state.first_received, _safe(park.reason))
+    entry, state = park.entry, park.entry.state
+    reason = _safe(park.reason)
+    record = Record(entry.origin, park.attempt, state.first_received, reason, state.replay, state.replays)
     return [*entry.raw, fields.DELIVERY, _encode(record)]
 
 
@@ -87,27 +73,39 @@ def split_record(raw: list[bytes]) -> tuple[list[bytes], Record | None]:
     if len(raw) >= 2 and raw[-2] == fields.DELIVERY:
         try:
             return raw[:-2], _decode_record(raw[-1])
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             return raw, None
     return raw, None
 
 
+def replayed_record(letter: Letter, replay_id: str) -> bytes:
+    """What a dead letter's own fields need at their end, as `DELIVERY`, to be an entry of its group's retry stream."""
+    dead = letter.record
+    return _encode(Record(dead.entry, 1, dead.first, dead.reason, replay_id, dead.replays + 1))
+
+
 def dead_fields(letter: DeadLetter, topic: str, group: str) -> list[bytes]:
     """The entry as the dead letters will hold it: first why it died, then every byte it had."""
-    entry = letter.entry
-    lost = getattr(entry, "lost", False)
+    entry, state = letter.entry, letter.entry.state
+    message = entry.message if isinstance(entry, ClaimedMessage) else None
     packed = len(entry.raw) > 2 * _MOST_FIELDS
     record = DeadRecord(
         topic=topic,
         group=group,
         entry=entry.origin,
-        attempts=entry.state.attempt,
+        attempts=state.attempt,
         reason=_safe(letter.reason),
-        first=entry.state.first_received,
-        last=entry.state.last_received,
+        first=state.first_received,
+        last=state.last_received,
         details={_safe(name): _safe(text) for name, text in letter.details.items()},
-        lost=lost,
+        lost=isinstance(entry, Malformed) and entry.lost,
         packed=packed,
+        id=message.id if message else "",
+        error=_safe(letter.error),
+        traceback=_safe(letter.traceback, end=True),
+        traceparent=_safe(letter.traceparent or (message and message.traceparent) or ""),
+        replay=state.replay,
+        replays=state.replays,
     )
     kept = [fields.RAW, pack_fields(entry.raw)] if packed else entry.raw
     return [fields.DEAD, _encode(record), *kept]
@@ -117,12 +115,35 @@ def split_dead(raw: Sequence[bytes]) -> tuple[DeadRecord, list[bytes]]:
     """A dead letter's record and the fields it died with. Raises ValueError if `raw` is no dead letter."""
     if len(raw) < 2 or raw[0] != fields.DEAD:
         raise ValueError("not a dead letter: the first field is not " + fields.DEAD.decode())
-    record = _decode_dead(raw[1])
-    return record, unpack_fields(raw[3]) if record.packed else list(raw[2:])
+    try:
+        record = _decode_dead(raw[1])
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ValueError(f"the record of why it died cannot be read: {error}") from None
+    if not record.packed:
+        return record, list(raw[2:])
+    if len(raw) < 4 or raw[2] != fields.RAW:
+        raise ValueError("its fields should be packed into " + fields.RAW.decode() + ", which is not there")
+    return record, unpack_fields(raw[3])
 
 
-def unopenable(topic: str, group: str, now: datetime) -> tuple[bytes, bytes, bytes]:
-    """How a dead letter begins that holds a parked parcel nobody can open; its bytes follow."""
-    reason = "a parked delivery could not be opened or made ready again"
+def open_letter(topic: str, id: str, raw: list[bytes]) -> Letter:
+    """An entry of the dead letters, opened as far as it can be."""
+    try:
+        record, kept = split_dead(raw)
+    except ValueError as error:
+        died = _time_of(id)
+        return Letter(id, DeadRecord(topic, "", "0-0", 0, str(error), died, died), raw, str(error))
+    return Letter(id, record, kept)
+
+
+def unopenable(topic: str, group: str, now: datetime, reason: str = _NOT_READY) -> tuple[bytes, bytes, bytes]:
+    """How a dead letter begins that holds a parcel nobody can open; its bytes follow."""
     record = DeadRecord(topic, group, "0-0", 0, reason, now, now, unopened=True)
     return fields.DEAD, _encode(record), fields.RAW
+
+
+def _time_of(id: str) -> datetime:
+    try:
+        return datetime.fromtimestamp(int(id.partition("-")[0]) / 1000, UTC)
+    except (ValueError, OverflowError, OSError):  # an id made by hand may lie beyond any calendar
+        return datetime.fromtimestamp(0, UTC)

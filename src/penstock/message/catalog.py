@@ -51,6 +51,9 @@ class Catalog:
             raise ConfigurationError(f"{tp!r} cannot be read from JSON: {error}") from error
         self._types[name] = tp
 
+    def copy(self) -> "Catalog":
+        return Catalog(self._types)
+
     def find(self, name: str | None) -> Any | None:
         """The type of that name, or None: plain JSON."""
         return self._types.get(name) if name is not None else None

@@ -27,6 +27,9 @@ RAW = b"penstock-raw"
 CONTENT_TYPE = "content-type"
 """Header: how the payload is encoded. Absent means JSON."""
 
+EXPIRES_AT = "expires-at"
+"""Header: after this moment (RFC 3339) nobody need handle the message any more."""
+
 FOREIGN_ID = "foreign-id"
 """Header: the id as its writer gave it, when that was no UUID. Bytes that are not UTF-8 appear as `\\xNN`."""
 

@@ -32,7 +32,13 @@ class Wire:
         make = DIALECTS.get(dialect) if isinstance(dialect, str) else dialect
         if make is None:
             raise ConfigurationError(f"no dialect {dialect!r}: choose one of {', '.join(sorted(DIALECTS))}")
-        self._dialect = make(Bodies(self.types, self.limits, codecs))
+        self._make = make
+        self._codecs = tuple(codecs)
+        self._dialect = make(Bodies(self.types, self.limits, self._codecs))
+
+    def copy(self) -> "Wire":
+        """The same format, with a catalog of its own: types added to one are unknown to the other."""
+        return Wire(self._make, self.types.copy(), self.limits, self._codecs)
 
     def pack(self, message: Message[Any], topic: str = "") -> list[bytes]:
         """Field, value, field, value, …: what `unpack` reads back as the same message, as far as a dialect can say it.

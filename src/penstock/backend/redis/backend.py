@@ -11,16 +11,25 @@ import redis.asyncio
 from penstock.backend.address import Address, resolve
 from penstock.backend.base import StreamBackend
 from penstock.backend.embedded import EmbeddedServer
+from penstock.backend.redis.durable import Durable
+from penstock.backend.redis.handled import Handled
+from penstock.backend.redis.inspecting import Inspecting
+from penstock.backend.redis.later import Later
+from penstock.backend.redis.letters import Letters
 from penstock.backend.redis.links import Links
+from penstock.backend.redis.once import Once
 from penstock.backend.redis.opening import Opener
-from penstock.backend.redis.publishing import Publishing
-from penstock.backend.redis.settling import Settling
+from penstock.backend.redis.registry import Registry
+from penstock.backend.redis.sightings import Sightings
+from penstock.backend.redis.stopping import Stopping
 from penstock.backend.redis.turns import Turns
 from penstock.backend.redis.upkeep import Upkeep
 from penstock.message.wire import Wire
 
 
-class RedisBackend(Publishing, Settling, Upkeep, Turns, StreamBackend):
+class RedisBackend(
+    Durable, Once, Stopping, Upkeep, Sightings, Registry, Inspecting, Later, Handled, Letters, Turns, StreamBackend
+):
     """Every verb of `StreamBackend`; made by `connect` or `from_client`, closed by `aclose` or `async with`."""
 
     def __init__(
@@ -30,9 +39,11 @@ class RedisBackend(Publishing, Settling, Upkeep, Turns, StreamBackend):
         wire: Wire | None = None,
         wires: Mapping[str, Wire] | None = None,
         server: EmbeddedServer | None = None,
+        is_view: bool = False,
     ) -> None:
-        super().__init__(links, wire or Wire(), wires or {})
+        super().__init__(links, wire or Wire(), {} if wires is None else wires)
         self._server = server
+        self._is_view = is_view
 
     @classmethod
     async def connect(
@@ -48,8 +59,7 @@ class RedisBackend(Publishing, Settling, Upkeep, Turns, StreamBackend):
         if address.kind == "embedded":
             server = await _started(address)
             address = resolve(server.url)
-        backend = cls(Links(Opener.to(address)), wire=wire, wires=wires, server=server)
-        return await backend._connected()
+        return await cls._at(Opener.to(address), wire, wires, server)
 
     @classmethod
     async def from_client(
@@ -60,14 +70,21 @@ class RedisBackend(Publishing, Settling, Upkeep, Turns, StreamBackend):
         wires: Mapping[str, Wire] | None = None,
     ) -> Self:
         """Connect where `client` does, as the same user, on connections of our own. The client stays the caller's."""
-        backend = cls(Links(Opener.like(client)), wire=wire, wires=wires)
-        return await backend._connected()
+        return await cls._at(Opener.like(client), wire, wires)
+
+    async def another(self) -> Self:
+        return await self._at(self._links.opener.again(), self._default_wire, self._wires)
+
+    def speaking(self, wires: Mapping[str, Wire]) -> Self:
+        return type(self)(self._links, wire=self._default_wire, wires=wires, is_view=True)
 
     async def aclose(self) -> None:
         """Close our connections. What was read and not settled stays pending, for others to reclaim."""
         for seat in self._seats.values():
             seat.close()
         self._seats.clear()
+        if self._is_view:
+            return
         await self._links.close()
         if self._server is not None:
             await asyncio.to_thread(self._server.close)
@@ -83,13 +100,17 @@ class RedisBackend(Publishing, Settling, Upkeep, Turns, StreamBackend):
     def __repr__(self) -> str:
         return f"<RedisBackend {self._links.place}>"
 
-    async def _connected(self) -> Self:
+    @classmethod
+    async def _at(
+        cls, opener: Opener, wire: Wire | None, wires: Mapping[str, Wire] | None, server: EmbeddedServer | None = None
+    ) -> Self:
+        backend = cls(Links(opener), wire=wire, wires=wires, server=server)
         try:
-            await self._links.shared()
+            await backend._links.shared()
         except BaseException:
-            await self.aclose()
+            await backend.aclose()
             raise
-        return self
+        return backend
 
 
 async def _started(address: Address) -> EmbeddedServer:

@@ -36,6 +36,7 @@ class Link(asyncio.Protocol):
         self._transport = transport
         self._keep = keep
         self._place = place
+        self.client_id: int | None = None
         self._loop = asyncio.get_running_loop()
         self._reader = hiredis.Reader()
         self._waiting: deque[_Waiting] = deque()

@@ -26,7 +26,7 @@ class Links:
     """Keeps the shared connection alive and opens others on request."""
 
     def __init__(self, opener: Opener) -> None:
-        self._opener = opener
+        self.opener = opener
         self._loop = asyncio.get_running_loop()
         self._pace = Pace()
         self._shared: Link | None = None
@@ -36,7 +36,15 @@ class Links:
 
     @property
     def place(self) -> str:
-        return self._opener.place
+        return self.opener.place
+
+    @property
+    def at_hand(self) -> Link | None:
+        """What `shared` would give without waiting; None if it would wait, or raise."""
+        link = self._shared
+        if link is None or not link.is_open or asyncio.get_running_loop() is not self._loop:
+            return None
+        return link
 
     async def shared(self) -> Link:
         """The command connection, opened again if it broke. Waits a few seconds for a server that went away."""
@@ -129,7 +137,7 @@ class Links:
             raise self._is_closed()
         await self._pace.ready(at_most=_PATIENCE_SECONDS)
         try:
-            link = await self._opener.open()
+            link = await self.opener.open()
         except PenstockError:
             self._pace.failed()
             raise

@@ -14,11 +14,13 @@ import hiredis
 import redis.asyncio
 import redis.exceptions
 from redis.asyncio.retry import Retry
+from redis.asyncio.sentinel import SentinelConnectionPool
 from redis.backoff import NoBackoff
 
 from penstock.backend.address import Address
 from penstock.backend.redis.failures import failure
 from penstock.backend.redis.link import Link, Reply, pack
+from penstock.backend.redis.sentinels import let_go, same_place
 from penstock.errors import (
     ConfigurationError,
     PenstockError,
@@ -35,10 +37,11 @@ _OLDEST = {"redis": (7, 0), "valkey": (7, 2)}
 class Opener:
     """Opens as many links as are asked for, all to the same place as the same user."""
 
-    def __init__(self, make_connection: Callable[[], Any], place: str, *, keep: object = None) -> None:
+    def __init__(self, make_connection: Callable[[], Any], place: str, *, pool: Any = None) -> None:
         self._make_connection = make_connection
         self.place = place
-        self._keep = keep
+        self._pool = pool
+        self._owns_pool = False
 
     @classmethod
     def to(cls, address: Address) -> "Opener":
@@ -52,13 +55,24 @@ class Opener:
             raise ConfigurationError(
                 f"from_client() takes a redis.asyncio.Redis, not {type(client).__module__}.{type(client).__name__}"
             )
-        pool = client.connection_pool
+        return cls._like(client.connection_pool)
+
+    def again(self) -> "Opener":
+        """One to the same place, for another event loop."""
+        if not isinstance(self._pool, SentinelConnectionPool):
+            return self
+        opener = self._like(same_place(self._pool))
+        opener._owns_pool = True
+        return opener
+
+    @classmethod
+    def _like(cls, pool: Any) -> "Opener":
         connection_class = pool.connection_class
         given = {name: value for name, value in pool.connection_kwargs.items() if _is_ours_to_pass(name)}
         options = {**given, **_our_options()}
         place = given.get("path") or f"{given.get('host', 'the server of the given client')}:{given.get('port', '')}"
         # A Sentinel's connections know their pool by a weak reference, and the caller may have let go of the client.
-        return cls(lambda: connection_class(**options), str(place).rstrip(":"), keep=pool)
+        return cls(lambda: connection_class(**options), str(place).rstrip(":"), pool=pool)
 
     async def open(self) -> Link:
         """Connect, log in and check that the server is one we support, within `CONNECT_SECONDS`."""
@@ -77,6 +91,9 @@ class Opener:
             await connection.connect()
         except redis.exceptions.RedisError as error:
             refusal = self._refusal(error)
+        finally:
+            if self._owns_pool:
+                await let_go(self._pool)
         if refusal is not None:
             # Outside the handler: the error of redis-py would travel along, and its text may hold what we sent.
             raise refusal
@@ -100,13 +117,14 @@ class Opener:
         )
 
     async def _check_server(self, link: Link) -> None:
-        self._check_version(await link.call(pack("HELLO"), within=CONNECT_SECONDS))
+        link.client_id = self._check_version(await link.call(pack("HELLO"), within=CONNECT_SECONDS))
         # A server that is still loading lets us log in, but answers nothing else; PING tells.
         ping = await link.call(pack("PING"), within=CONNECT_SECONDS)
         if isinstance(ping, hiredis.ReplyError) and str(ping).startswith("LOADING"):
             raise failure(ping, f"cannot use {self.place} yet")
 
-    def _check_version(self, reply: Reply) -> None:
+    def _check_version(self, reply: Reply) -> int | None:
+        """Raises unless it is a server we support; gives the number by which it knows the connection."""
         # HELLO, not INFO: every user may run it, and Valkey answers with its own version, not the one it emulates.
         if isinstance(reply, hiredis.ReplyError) and "unknown command" in str(reply):
             raise ServerTooOldError(f"{self.place} does not know HELLO, so it is too old: {_NEEDED}")
@@ -116,6 +134,7 @@ class Opener:
             facts = dict(zip(reply[::2], reply[1::2], strict=True))
             name, version, mode = (facts[fact].decode() for fact in (b"server", b"version", b"mode"))
             numbers = tuple(int(part) for part in version.split(".")[:2])
+            client_id = facts.get(b"id")
         except (TypeError, ValueError, KeyError, AttributeError):
             raise ServerError(f"{self.place} speaks Redis protocol but is no server we know: {_NEEDED}") from None
         if numbers < _OLDEST.get(name, (7, 0)):
@@ -124,6 +143,7 @@ class Opener:
             raise ServerError(
                 f"{self.place} is a Sentinel, not a data server: pass a client made by Sentinel.master_for()"
             )
+        return client_id if isinstance(client_id, int) else None
 
 
 def _connection(address: Address) -> tuple[type[Any], dict[str, Any]]:

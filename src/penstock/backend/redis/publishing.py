@@ -1,34 +1,28 @@
-"""Writing messages. A bare publish is sent exactly once; only `publish_once` may be sent again."""
+"""Writing messages. A bare publish is sent exactly once; only what is published once may be sent again: `once.py`."""
 
 import asyncio
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
-from datetime import timedelta
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from itertools import islice
 from typing import Any, NamedTuple
 
 from penstock.backend import keys
-from penstock.backend.entry import Published
 from penstock.backend.redis.failures import failure
 from penstock.backend.redis.link import Reply, pack_command
-from penstock.backend.redis.links import COMMAND_SECONDS, Links, Word
-from penstock.backend.redis.scripts import load
-from penstock.backend.redis.verbs import BYTES_PER_CALL, Verbs, byte_count, milliseconds, pieces
+from penstock.backend.redis.links import COMMAND_SECONDS, Links
+from penstock.backend.redis.verbs import BYTES_PER_CALL, Verbs
 from penstock.errors import PenstockError, PublishUnknownError, ServerUnreachableError
 from penstock.message import fields
-from penstock.message.ids import canonical
 from penstock.message.message import Message
-from penstock.options import DEDUPE_WINDOW
 
 _BULK = b"$%d\r\n%b\r\n"
 _MESSAGES_PER_WRITE = 500
-_MESSAGES_PER_SCRIPT = 100
 _WRITES_UNDER_WAY = 2
 
 
 class Publishing(Verbs):
-    """`publish`, `publish_many` and `publish_once` of the Redis backend."""
+    """`publish` and `publish_many` of the Redis backend."""
 
     async def publish(self, stream: str, message: Message[Any]) -> str:
         request = _append(_append_head(stream), self._wire(stream).pack(message, stream))
@@ -53,35 +47,6 @@ class Publishing(Verbs):
         for write in under_way:
             results += await write.results(stream)
         return results
-
-    async def publish_once(
-        self, stream: str, messages: Sequence[Message[Any]], *, window: timedelta = DEDUPE_WINDOW
-    ) -> list[Published]:
-        keys.check_topic(stream)
-        window_ms = milliseconds("window", window, least=1)
-        packed = [(message, self._wire(stream).pack(message, stream)) for message in messages]
-        published: list[Published] = []
-        for piece in pieces(packed, _MESSAGES_PER_SCRIPT, lambda pair: byte_count(pair[1])):
-            published += await self._publish_once(stream, piece, window_ms)
-        return published
-
-    async def _publish_once(
-        self, stream: str, packed: "list[tuple[Message[Any], list[bytes]]]", window_ms: int
-    ) -> list[Published]:
-        # By the canonical spelling, which `pack` has checked: one message must not pass as two in upper and lower case.
-        names = [stream, *(keys.once(stream, canonical(message.id) or "") for message, _ in packed)]
-        args: list[Word] = [window_ms, int(keys.may_create(stream))]
-        for _, parts in packed:
-            args += [len(parts), *parts]
-        try:
-            doing = f"cannot publish to {stream!r}"
-            # Safe to send again: the script itself finds what an earlier try has written.
-            rows = await self._links.repeatable_script(doing, load("publish_once"), names, *args)
-        except ServerUnreachableError:
-            raise PublishUnknownError(stream, packed[0][0].id) from None
-        if any(not entry_id for entry_id, _ in rows):
-            raise keys.refusal(stream)
-        return [Published(entry_id.decode(), bool(duplicate)) for entry_id, duplicate in rows]
 
     def _pack_write(self, stream: str, left: Iterator[Message[Any]]) -> "_Write":
         """The next messages, as many as fit one write."""
@@ -118,6 +83,11 @@ def _append_head(stream: str) -> _Head:
     # A name may hold a %, which must not be taken for room to fill in.
     fixed = [(_BULK % (len(word), word)).replace(b"%", b"%%") for word in (*words, fields.ID, fields.PAYLOAD)]
     return _Head(words, b"*%d\r\n" % (len(words) + 4) + b"".join(fixed[:-1]) + _BULK + fixed[-1] + _BULK)
+
+
+def append_request(stream: str, parts: list[bytes]) -> bytes:
+    """The request that appends these fields to the stream, creating it if we may."""
+    return _append(_append_head(stream), parts)
 
 
 def _append(head: _Head, parts: list[bytes]) -> bytes:
@@ -165,14 +135,15 @@ class _Write:
             sent = (id for n, id in enumerate(self.ids) if n not in self.refused)
             return [PublishUnknownError(stream, id) for id in sent]
         replies = replies if isinstance(replies, list) else [replies]
-        return [reply.decode() if type(reply) is bytes else _refusal(reply, stream) for reply in replies]
+        return [reply.decode() if type(reply) is bytes else not_written(reply, stream) for reply in replies]
 
 
-def _refusal(reply: Reply, stream: str) -> PenstockError:
+def not_written(reply: Reply, stream: str) -> PenstockError:
+    """Why the server did not append a message, by what it answered instead of an entry id."""
     return keys.refusal(stream) if reply is None else failure(reply, f"cannot publish to {stream!r}")
 
 
 def _entry_id(reply: Reply, stream: str) -> str:
     if type(reply) is bytes:
         return reply.decode()
-    raise _refusal(reply, stream)
+    raise not_written(reply, stream)

@@ -2,17 +2,20 @@
 
 import asyncio
 import secrets
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 from penstock.backend import keys
 from penstock.backend.entry import ClaimedMessage, FetchedEntry, Malformed, PartialDeliveryState
 from penstock.backend.parcel import split_record
 from penstock.backend.redis.links import Links, Word
+from penstock.backend.redis.look import Entry
 from penstock.backend.redis.scripts import load
-from penstock.backend.redis.seat import NO_FENCE, Entry, Seat
+from penstock.backend.redis.seat import Seat
+from penstock.backend.redis.standing import NO_FENCE, Standing
 from penstock.backend.redis.verbs import Verbs, check_names, entry_id, milliseconds, range_bound, whole_number
-from penstock.errors import MalformedError
+from penstock.backend.sheaf import Sheaf, mean_size
+from penstock.errors import ConfigurationError, MalformedError
 from penstock.message.wire import Wire
 
 _LONGEST_BLOCK_MS = 10_000  # a dead peer is noticed this much, and a margin, later
@@ -25,18 +28,61 @@ class Reading(Verbs):
 
     def __init__(self, links: Links, wire: Wire, wires: Mapping[str, Wire]) -> None:
         super().__init__(links, wire, wires)
-        self._seats: dict[tuple[str, str, str], Seat] = {}
+        self._seats: dict[tuple[str | tuple[str, ...], str, str], Seat] = {}
+        self._standings: dict[tuple[str, str, str], Standing] = {}
+        self._watched: set[tuple[str, str]] = set()
 
-    def _seat(self, stream: str, group: str, consumer: str) -> Seat:
-        seat = self._seats.get((stream, group, consumer))
-        if seat is None:
+    def _standing(self, stream: str, group: str, consumer: str) -> Standing:
+        home = keys.home(stream)
+        standing = self._standings.get((home, group, consumer))
+        if standing is None:
             check_names(stream, group, consumer)
-            seat = self._seats[stream, group, consumer] = Seat(stream, group, consumer)
+            standing = self._standings[home, group, consumer] = Standing(home, group, consumer)
+        return standing
+
+    def _seat(self, stream: str | Sequence[str], group: str, consumer: str) -> Seat:
+        name = stream if isinstance(stream, str) else tuple(stream)
+        seat = self._seats.get((name, group, consumer))
+        if seat is None:
+            streams = _together(name)
+            for one in streams:
+                check_names(one, group, consumer)
+            standing = self._standing(streams[0], group, consumer)
+            seat = self._seats[name, group, consumer] = Seat(streams, standing, self._watched)
         return seat
 
+    def _leave_seats(self, streams: Collection[str], group: str, consumer: str) -> list[Seat]:
+        """Forget where the consumer reads any of these streams; whoever calls this ends what goes on there."""
+        left = [
+            name
+            for name, seat in self._seats.items()
+            if name[1:] == (group, consumer) and not set(streams).isdisjoint(seat.names.values())
+        ]
+        return [self._seats.pop(name) for name in left]
+
     async def read_new(
-        self, stream: str, group: str, consumer: str, count: int, timeout: timedelta, *, ahead: bool = False
+        self,
+        stream: str | Sequence[str],
+        group: str,
+        consumer: str,
+        count: int,
+        timeout: timedelta,
+        *,
+        ahead: bool = False,
     ) -> list[FetchedEntry]:
+        sheaves = await self.read_sheaves(stream, group, consumer, count, timeout, ahead=ahead)
+        return [entry for sheaf in sheaves for entry in sheaf]
+
+    async def read_sheaves(
+        self,
+        stream: str | Sequence[str],
+        group: str,
+        consumer: str,
+        count: int,
+        timeout: timedelta,
+        *,
+        ahead: bool = False,
+    ) -> list[Sheaf]:
         whole_number("count", count)
         left_ms = milliseconds("timeout", timeout)
         seat = self._seat(stream, group, consumer)
@@ -45,8 +91,9 @@ class Reading(Verbs):
         while True:
             batch = await seat.fetch(self._links, count, min(left_ms, _LONGEST_BLOCK_MS), ahead=ahead)
             left_ms = int((deadline - clock()) * 1000)
-            if batch.entries or left_ms <= 0:
-                return Page(stream, self._wire(keys.home(stream)), batch.fence).open(batch.entries)
+            if batch.parts or left_ms <= 0 or seat.is_stopped:
+                wire = self._wire(seat.standing.home)
+                return [Page(seat.names[name], wire, batch.fence).bound(entries) for name, entries in batch.parts]
 
     async def reclaim_idle(
         self, stream: str, group: str, consumer: str, min_idle: timedelta, count: int, *, running: Collection[str] = ()
@@ -54,19 +101,29 @@ class Reading(Verbs):
         whole_number("count", count)
         idle_ms = milliseconds("min_idle", min_idle)
         running = [entry_id("a running entry", one) for one in running]
-        seat = self._seat(stream, group, consumer)
-        page = Page(stream, self._wire(keys.home(stream)), await seat.enroll(self._links), redelivered=True)
-        names = [stream, keys.steals(keys.home(stream), group)]
+        standing = self._standing(stream, group, consumer)
+        fence = await standing.enroll(self._links)
+        names = [stream, standing.steals, standing.starts]
         doing = f"cannot reclaim entries of {stream!r} for group {group!r}"
         for _ in range(_PAGES_PER_RECLAIM):
-            scan: tuple[Word, ...] = (idle_ms, seat.reclaim_from, count, _PENDING_PER_PAGE, secrets.randbits(48))
-            reply = await self._links.script(doing, load("reclaim"), names, group, consumer, *scan, *running)
-            cursor, entries, lost = reply
-            seat.reclaim_from = cursor.decode()
+            start = standing.reclaim_from.get(stream, "-")
+            scan: tuple[Word, ...] = (idle_ms, start, count, _PENDING_PER_PAGE, secrets.randbits(48))
+            args: list[Word] = [group, consumer, int(stream != standing.home), *scan, *running]
+            cursor, entries, lost, handed_back = await self._links.script(doing, load("reclaim"), names, *args)
+            standing.reclaim_from[stream] = cursor.decode()
             # Not one page more once there is something to return: an error there would hide what we hold already.
-            if entries or lost or seat.reclaim_from == "-":
-                return [*page.open(entries), *(page.lost(raw_id.decode()) for raw_id in lost)]
+            if entries or lost or cursor == b"-":
+                return self._reclaimed(stream, fence, list(zip(entries, handed_back, strict=True)), lost)
         return []
+
+    def _reclaimed(
+        self, stream: str, fence: int, taken: Sequence[tuple[Entry, int]], lost: Sequence[bytes]
+    ) -> list[FetchedEntry]:
+        wire = self._wire(keys.home(stream))
+        innocent = Page(stream, wire, fence, redelivered=True)
+        suspect = Page(stream, wire, fence, redelivered=True, suspect=True)
+        found = [one for entry, back in taken for one in (innocent if back else suspect).open([entry])]
+        return [*found, *(innocent.lost(raw_id.decode()) for raw_id in lost)]
 
     async def read_range(self, stream: str, start: str, end: str, count: int) -> list[FetchedEntry]:
         keys.check_topic(stream)
@@ -79,30 +136,38 @@ class Reading(Verbs):
 class Page:
     """Turns entries of one stream into results, one each, so that a bad one never hides its neighbours."""
 
-    def __init__(self, stream: str, wire: Wire, fence: int, *, redelivered: bool = False) -> None:
+    def __init__(
+        self, stream: str, wire: Wire, fence: int, *, redelivered: bool = False, suspect: bool = False
+    ) -> None:
         self._stream = stream
         self._topic = keys.home(stream)
         self._is_retry = keys.is_retry(stream)
         self._wire = wire
         self._fence = fence
         self._now = now = datetime.now(UTC)
-        self._state = PartialDeliveryState(1, now, now, redelivered)
+        self._state = PartialDeliveryState(1, now, now, redelivered, suspect=suspect)
+
+    def bound(self, entries: Sequence[Entry]) -> Sheaf:
+        """Entries to be opened when their turn comes."""
+        ids = [raw_id.decode() for raw_id, _ in entries]
+        return Sheaf(self._stream, ids, self._open(ids, entries), mean_size([fields for _, fields in entries]))
 
     def open(self, entries: Sequence[Entry]) -> list[FetchedEntry]:
+        return list(self.bound(entries))
+
+    def _open(self, ids: Sequence[str], entries: Sequence[Entry]) -> Iterator[FetchedEntry]:
         if self._is_retry:
-            return [self._retried(raw_id.decode(), fields) for raw_id, fields in entries]
-        found: list[FetchedEntry] = []
-        add, unpack = found.append, self._wire.unpack
+            yield from [self._retried(id, fields) for id, (_, fields) in zip(ids, entries, strict=True)]
+            return
+        unpack = self._wire.unpack
         topic, stream, state, fence = self._topic, self._stream, self._state, self._fence
-        for raw_id, fields in entries:
-            id = raw_id.decode()
+        for id, (_, fields) in zip(ids, entries, strict=True):
             try:
                 message = unpack(topic, id, fields)
             except MalformedError as error:
-                add(Malformed(id, error, state, stream, id, fence))
+                yield Malformed(id, error, state, stream, id, fence)
             else:
-                add(ClaimedMessage(id, message, state, stream, id, fence, fields))
-        return found
+                yield ClaimedMessage(id, message, state, stream, id, fence, fields)
 
     def lost(self, id: str) -> Malformed:
         """A pending entry whose content is gone."""
@@ -116,9 +181,30 @@ class Page:
         if record is None:
             error = MalformedError(self._topic, id, "it has no record of the attempts before it", raw)
             return Malformed(id, error, self._state, self._stream, id, self._fence)
-        state = PartialDeliveryState(record.attempt, record.first, self._now, redelivered=True)
+        state = PartialDeliveryState(
+            record.attempt,
+            record.first,
+            self._now,
+            redelivered=True,
+            replay=record.replay,
+            replays=record.replays,
+            suspect=self._state.suspect,
+        )
         try:
             message = self._wire.unpack(self._topic, record.entry, fields)
         except MalformedError as error:
             return Malformed(id, error, state, self._stream, record.entry, self._fence)
         return ClaimedMessage(id, message, state, self._stream, record.entry, self._fence, fields)
+
+
+def _together(name: str | tuple[str, ...]) -> tuple[str, ...]:
+    """The streams of one read, which must lie in one slot and share one steal counter."""
+    streams = (name,) if isinstance(name, str) else name
+    for stream in streams:
+        keys.check_topic(stream)
+    homes = {keys.home(stream) for stream in streams}
+    if len(homes) != 1 or len(set(streams)) != len(streams):
+        raise ConfigurationError(
+            f"one read takes a topic and its own retry streams, each once, not {list(streams)!r}: read others apart"
+        )
+    return streams

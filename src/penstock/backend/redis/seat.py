@@ -1,33 +1,34 @@
-"""One consumer's place at a stream: what it asks the server for, and what it was given but has not taken yet.
+"""One consumer's place at a stream, or at several: what it asks for, and what it was given but has not taken yet.
 
 The server moves entries to the consumer's pending list when it answers, not when we look at the answer. So an answer is
-never dropped: a read that is cancelled, or that was sent ahead, is taken up by the consumer's next one.
+never dropped: a read that is cancelled, or that was sent ahead, is taken up by the consumer's next one, or handed back
+when it stops.
 """
 
 import asyncio
 import math
-import secrets
 from typing import NamedTuple
 
-from penstock.backend import keys
 from penstock.backend.pace import Pace
 from penstock.backend.redis.link import Link, Reply, pack
 from penstock.backend.redis.links import COMMAND_SECONDS, Links, raised
-from penstock.backend.redis.scripts import load
-from penstock.errors import PenstockError
+from penstock.backend.redis.look import Look, Part, Watched
+from penstock.backend.redis.standing import NO_FENCE, Standing
+from penstock.errors import PenstockError, ServerUnreachableError
 
-Entry = tuple[bytes, list[bytes]]
-NO_FENCE = -1
-"""No counter has this value: whoever settles with it is looked at entry by entry."""
+_UNBLOCK_AGAIN_SECONDS = 0.05
 
 
 class Batch(NamedTuple):
-    """Entries as the server sent them."""
+    """What one read gave, stream by stream; a stream without entries is left out."""
 
-    entries: list[Entry]
+    parts: list[Part]
 
     fence: int
     """The consumer's steal counter, as known before they were asked for."""
+
+
+_NOTHING = Batch([], NO_FENCE)
 
 
 class _Asked(NamedTuple):
@@ -35,17 +36,21 @@ class _Asked(NamedTuple):
     reply: "asyncio.Future[Reply]"
     fence: int
     blocks: bool
+    looks: bool
 
 
 class Seat:
     """Reads for one consumer, one request at a time."""
 
-    def __init__(self, stream: str, group: str, consumer: str) -> None:
-        self.stream = stream
-        self.group = group
-        self.consumer = consumer
-        self.fence: int | None = None
-        self.reclaim_from = "-"
+    def __init__(self, streams: tuple[str, ...], standing: Standing, watched: Watched) -> None:
+        self.names = {stream.encode(): stream for stream in streams}
+        self.standing = standing
+        self.is_stopped = False
+        self._look = Look(standing, streams, watched)
+        self._head = ("XREADGROUP", "GROUP", standing.group, standing.consumer, "COUNT")
+        self._tail = ("STREAMS", *streams, *(">" for _ in streams))
+        streams_read = " and ".join(repr(stream) for stream in streams)
+        self._doing = f"cannot read {streams_read} as group {standing.group!r}"
         self._lock = asyncio.Lock()
         self._pace = Pace()
         self._link: Link | None = None
@@ -54,7 +59,10 @@ class Seat:
         self._surplus: Batch | None = None
 
     async def fetch(self, links: Links, count: int, block_ms: int, *, ahead: bool) -> Batch:
-        """Up to `count` entries that the group never had; with `ahead`, a full batch asks for the next one."""
+        """Up to `count` entries of each stream that the group never had; with `ahead`, a full batch asks for the next.
+
+        Gives nothing, at once, when the seat is stopped meanwhile.
+        """
         clock = asyncio.get_running_loop().time
         deadline = clock() + block_ms / 1000
         try:
@@ -62,15 +70,37 @@ class Seat:
             async with asyncio.timeout_at(deadline):
                 await self._lock.acquire()
         except TimeoutError:
-            return Batch([], NO_FENCE)
+            return _NOTHING
         try:
             left_ms = min(block_ms, math.ceil(max(0.0, deadline - clock()) * 1000))
             return await self._fetch(links, count, left_ms, ahead=ahead)
         finally:
             self._lock.release()
 
+    async def stop(self, links: Links) -> list[Part]:
+        """Ask for nothing any more, end a read that is blocked, and give what the server sent and nobody took.
+
+        What it sent and we could not receive stays pending.
+        """
+        self.is_stopped = True
+        # Whoever takes these off owns what is in them: a read that still waits for the answer will find it gone.
+        asked, self._asked = self._asked, None
+        surplus, self._surplus = self._surplus, None
+        try:
+            last = await self._last_answer(links, asked) if asked is not None else []
+        finally:
+            self.close()  # also if we are cancelled: a read that stays blocked would take entries for nobody
+        return [*(surplus.parts if surplus else []), *last]
+
+    def close(self) -> None:
+        self._is_closed = True
+        if self._link is not None:
+            self._link.close()
+
     async def _fetch(self, links: Links, count: int, block_ms: int, *, ahead: bool) -> Batch:
         await self._pace.ready()
+        if self.is_stopped:
+            return _NOTHING
         try:
             batch = self._surplus or await self._answer(links, count, block_ms, ahead=ahead)
         except PenstockError:
@@ -78,57 +108,59 @@ class Seat:
             raise
         self._pace.succeeded()
         # An earlier read, taken up now, may have asked for more than this one.
-        rest = batch.entries[count:]
+        rest = [(name, entries[count:]) for name, entries in batch.parts if len(entries) > count]
         self._surplus = Batch(rest, batch.fence) if rest else None
-        return Batch(batch.entries[:count], batch.fence) if rest else batch
-
-    async def enroll(self, links: Links) -> int:
-        """The fence for what is read from now on."""
-        if self.fence is None:
-            steals = keys.steals(keys.home(self.stream), self.group)
-            start = secrets.randbits(48)
-            doing = f"cannot enroll consumer {self.consumer!r} of {self.stream!r}"
-            self.fence = int(await links.script(doing, load("enroll"), [steals], self.consumer, start))
-        return self.fence
-
-    def close(self) -> None:
-        self._is_closed = True
-        if self._link is not None:
-            self._link.close()
+        return Batch([(name, entries[:count]) for name, entries in batch.parts], batch.fence) if rest else batch
 
     async def _answer(self, links: Links, count: int, block_ms: int, *, ahead: bool) -> Batch:
         asked = self._asked
         if asked is None:
-            asked = self._asked = await self._ask(links, count, block_ms)
+            asked = await self._ask(links, count, block_ms)
+            if asked is None:
+                return _NOTHING
             # Waited for, not awaited: a caller that is cancelled here leaves the answer in `_asked` for its next read.
             await asyncio.wait([asked.reply])
         elif not asked.reply.done():
             await asyncio.wait([asked.reply], timeout=block_ms / 1000 if asked.blocks else None)
             if not asked.reply.done():
-                return Batch([], asked.fence)
+                return _NOTHING
+        if self._asked is not asked:  # the seat was stopped, and the answer is being handed back
+            return _NOTHING
         self._asked = None
-        reply = raised(asked.reply.result(), f"cannot read {self.stream!r} as group {self.group!r}")
-        batch = Batch(reply[0][1] if reply else [], asked.fence)
-        if ahead and len(batch.entries) >= count:
+        batch = Batch(self._parts(asked), asked.fence)
+        if ahead and any(len(entries) >= count for _, entries in batch.parts):
             self._ask_ahead(asked.link, count, block_ms)
         return batch
 
-    async def _ask(self, links: Links, count: int, block_ms: int) -> _Asked:
-        fence = await self.enroll(links)
+    async def _ask(self, links: Links, count: int, block_ms: int) -> _Asked | None:
+        fence = await self.standing.enroll(links)
+        await self._look.prepare(links)
         link = await self._reader(links) if block_ms else await links.shared()
-        reply = link.call(self._request(count, block_ms), within=_patience(block_ms))
-        return _Asked(link, reply, fence, blocks=block_ms > 0)
+        if self.is_stopped:  # while we waited
+            return None
+        self._asked = self._send(link, fence, count, block_ms, at_once=False)
+        return self._asked
 
     def _ask_ahead(self, link: Link, count: int, block_ms: int) -> None:
-        if self.fence is not None and link.is_open:
-            reply = link.call(self._request(count, block_ms), within=_patience(block_ms), at_once=True)
-            self._asked = _Asked(link, reply, self.fence, blocks=block_ms > 0)
+        fence = self.standing.fence
+        if fence is not None and link.is_open:
+            self._asked = self._send(link, fence, count, block_ms, at_once=True)
 
-    def _request(self, count: int, block_ms: int) -> bytes:
-        wait = ("BLOCK", block_ms) if block_ms else ()
-        return pack(
-            "XREADGROUP", "GROUP", self.group, self.consumer, "COUNT", count, *wait, "STREAMS", self.stream, ">"
-        )
+    def _send(self, link: Link, fence: int, count: int, block_ms: int, *, at_once: bool) -> _Asked:
+        look = self._look.request()
+        read = pack(*self._head, count, *(("BLOCK", block_ms) if block_ms else ()), *self._tail)
+        within = COMMAND_SECONDS + block_ms / 1000
+        reply = link.call(look + read, within=within, replies=2 if look else 1, at_once=at_once)
+        return _Asked(link, reply, fence, blocks=block_ms > 0, looks=bool(look))
+
+    def _parts(self, asked: _Asked) -> list[Part]:
+        reply = asked.reply.result()
+        if asked.looks:
+            look, reply = reply
+            self._look.answered(look)
+        parts: list[Part] = raised(reply, self._doing) or []
+        self._look.passed(parts)
+        return parts
 
     async def _reader(self, links: Links) -> Link:
         if self._link is None or not self._link.is_open:
@@ -137,6 +169,19 @@ class Seat:
                 self._link.close()
         return self._link
 
-
-def _patience(block_ms: int) -> float:
-    return COMMAND_SECONDS + block_ms / 1000
+    async def _last_answer(self, links: Links, asked: _Asked) -> list[Part]:
+        may_unblock = asked.blocks and asked.link.client_id is not None
+        while not asked.reply.done():
+            if may_unblock:
+                try:
+                    await links.command("cannot end a blocked read", "CLIENT", "UNBLOCK", asked.link.client_id or 0)
+                except ServerUnreachableError:
+                    return []  # nothing could be handed back either
+                except PenstockError:
+                    may_unblock = False  # this user may not: the read ends with its time
+            # Asked again: the request to unblock travels on another connection, and may overtake the read.
+            await asyncio.wait([asked.reply], timeout=_UNBLOCK_AGAIN_SECONDS if may_unblock else None)
+        try:
+            return self._parts(asked)
+        except PenstockError:
+            return []  # the connection broke, or the group is gone: whatever was given comes back by its idle time

@@ -10,13 +10,13 @@ from penstock.backend.parcel import dead_fields, pack_fields, parked_fields, uno
 from penstock.backend.redis.links import Word
 from penstock.backend.redis.reading import Reading
 from penstock.backend.redis.scripts import load
-from penstock.backend.redis.seat import NO_FENCE
+from penstock.backend.redis.standing import NO_FENCE
 from penstock.backend.redis.verbs import byte_count, check_names, entry_id, milliseconds, pieces, whole_number
 from penstock.errors import ConfigurationError
 
 T = TypeVar("T")
 
-_IDS_PER_CALL = 1000
+_IDS_PER_CALL = 500  # each is looked up after a theft: a thousand hold the server for 5 ms
 _COPIES_PER_CALL = 100
 _LOOKUPS_PER_CALL = 250
 _HANDED_BACK_MS = 365 * 86_400_000
@@ -72,24 +72,27 @@ class Settling(Reading):
         return moved, None if next_ms < 0 else timedelta(milliseconds=next_ms)
 
     async def _complete(self, stream: str, group: str, consumer: str, entries: Sequence[FetchedEntry]) -> Settled:
-        seat = self._seat(stream, group, consumer)
-        _check_stream(stream, entries)
+        standing = self._standing(stream, group, consumer)
+        _check_stream(stream, {entry.stream for entry in entries})
         ids = [entry.id for entry in entries]
         fences = {entry.fence for entry in entries}
         # Entries of different fences were read across a theft: whatever the counter is, each must be looked up.
         fence = fences.pop() if len(fences) == 1 else NO_FENCE
-        names = [stream, keys.steals(keys.home(stream), group)]
-        args: list[Word] = [group, consumer, fence, int(keys.is_retry(stream)), *ids]
+        names = [stream, standing.steals]
+        if True in {entry.state.suspect for entry in entries}:
+            names.append(standing.starts)
+        args: list[Word] = [group, consumer, fence, int(stream != standing.home), *ids]
         doing = f"cannot settle {len(ids)} entries of {stream!r} for group {group!r}"
         counter, acked, gone, fenced = await self._links.repeatable_script(doing, load("settle"), names, *args)
         # What is read from now on was read after this counter was seen. None: the counters were deleted; enroll again.
-        seat.fence = int(counter) if counter else None
+        standing.fence = int(counter) if counter else None
         return Settled(acked, gone, _decoded(fenced))
 
     async def _park(self, stream: str, group: str, consumer: str, parks: Sequence[Park]) -> Settled:
         check_names(stream, group, consumer)
-        _check_stream(stream, [park.entry for park in parks])
-        names = [stream, keys.parked(keys.home(stream), group)]
+        _check_stream(stream, {park.entry.stream for park in parks})
+        topic = keys.home(stream)
+        names = [stream, keys.parked(topic, group), keys.starts(topic, group)]
         args: list[Word] = [group, consumer, int(keys.is_retry(stream))]
         for park in parks:
             whole_number("attempt", park.attempt)
@@ -100,14 +103,14 @@ class Settling(Reading):
 
     async def _dead_letter(self, stream: str, group: str, consumer: str, letters: Sequence[DeadLetter]) -> Settled:
         check_names(stream, group, consumer)
-        _check_stream(stream, [letter.entry for letter in letters])
+        _check_stream(stream, {letter.entry.stream for letter in letters})
         topic = keys.home(stream)
         args: list[Word] = [group, consumer, int(keys.is_retry(stream))]
         for letter in letters:
             fields = dead_fields(letter, topic, group)
             args += [letter.entry.id, len(fields), *fields]
         doing = f"cannot dead-letter {len(letters)} entries of {stream!r} for group {group!r}"
-        names = [stream, keys.dead(topic)]
+        names = [stream, keys.dead(topic), keys.starts(topic, group)]
         ok, gone, fenced = await self._links.repeatable_script(doing, load("dead_letter"), names, *args)
         return Settled(ok, gone, _decoded(fenced))
 
@@ -126,9 +129,9 @@ def _chunks(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
     return (items[start : start + size] for start in range(0, len(items), size))
 
 
-def _check_stream(stream: str, entries: Sequence[FetchedEntry]) -> None:
+def _check_stream(stream: str, streams: set[str]) -> None:
     # Settled elsewhere they would count as gone, which reads like done, and stay pending here.
-    others = {entry.stream for entry in entries} - {stream}
+    others = streams - {stream}
     if others:
         raise ConfigurationError(f"entries of {others.pop()!r} cannot be settled on {stream!r}: settle them by stream")
 

@@ -1,15 +1,19 @@
 """Groups, consumers and trimming."""
 
+from datetime import timedelta
+from typing import Any
+
 from penstock.backend import keys
 from penstock.backend.entry import Trimmed
 from penstock.backend.redis.reading import Reading
 from penstock.backend.redis.scripts import load
-from penstock.backend.redis.verbs import check_names, entry_id, whole_number
+from penstock.backend.redis.verbs import check_names, entry_id, milliseconds, whole_number
+from penstock.backend.sighting import Consumer
 from penstock.errors import GroupMissingError
 
 
 class Upkeep(Reading):
-    """`create_group`, `forget_consumer` and `trim` of the Redis backend."""
+    """`create_group`, `consumers`, `forget_consumer`, `forget_idle` and `trim` of the Redis backend."""
 
     async def create_group(self, stream: str, group: str, start_id: str = "0") -> bool:
         check_names(stream, group)
@@ -24,9 +28,7 @@ class Upkeep(Reading):
 
     async def forget_consumer(self, stream: str, group: str, consumer: str) -> bool:
         check_names(stream, group, consumer)
-        seat = self._seats.pop((stream, group, consumer), None)
-        if seat is not None:
-            seat.close()
+        self._leave(stream, group, consumer)
         names = [stream, keys.steals(keys.home(stream), group)]
         try:
             doing = f"cannot remove consumer {consumer!r} of group {group!r} on {stream!r}"
@@ -34,10 +36,55 @@ class Upkeep(Reading):
         except GroupMissingError:
             return True
 
+    async def consumers(self, stream: str, group: str) -> list[Consumer]:
+        return [_consumer(facts) for facts in await self._consumers(stream, group)]
+
+    async def forget_idle(self, stream: str, group: str, idle: timedelta, limit: int = 100) -> int:
+        idle_ms = milliseconds("idle", idle)
+        whole_number("limit", limit)
+        try:
+            known = await self._consumers(stream, group)
+            idlers = [facts[b"name"] for facts in known if not facts[b"pending"] and facts[b"idle"] >= idle_ms][:limit]
+            if not idlers:
+                return 0
+            names = [stream, keys.steals(keys.home(stream), group)]
+            doing = f"cannot remove idle consumers of group {group!r} on {stream!r}"
+            # One that read meanwhile and holds nothing is removed all the same: its next read brings it back.
+            return int(await self._links.script(doing, load("forget"), names, group, *idlers))
+        except GroupMissingError:
+            return 0
+
+    async def _consumers(self, stream: str, group: str) -> list[dict[bytes, Any]]:
+        check_names(stream, group)
+        doing = f"cannot list the consumers of group {group!r} on {stream!r}"
+        rows = await self._links.command(doing, "XINFO", "CONSUMERS", stream, group)
+        return [dict(zip(row[::2], row[1::2], strict=True)) for row in rows]
+
+    def _leave(self, stream: str, group: str, consumer: str) -> None:
+        for seat in self._leave_seats([stream], group, consumer):
+            seat.close()
+        standing = self._standings.get((keys.home(stream), group, consumer))
+        if standing is not None:
+            standing.fence = None
+            standing.reclaim_from.pop(stream, None)
+            if all(seat.standing is not standing for seat in self._seats.values()):
+                del self._standings[standing.home, group, consumer]
+
     async def trim(self, topic: str, floor: str, limit: int = 1000) -> Trimmed:
         keys.check_topic(topic)
         whole_number("limit", limit)
         floor = entry_id("the floor of a trim", floor)
         names = [topic, keys.cursors(topic)]
-        horizon, pin, removed = await self._links.script(f"cannot trim {topic!r}", load("trim"), names, floor, limit)
+        args = (floor, limit, keys.OWN_GROUP)
+        horizon, pin, removed = await self._links.script(f"cannot trim {topic!r}", load("trim"), names, *args)
         return Trimmed(removed, horizon.decode(), pin.decode() or None)
+
+
+def _consumer(facts: dict[bytes, Any]) -> Consumer:
+    inactive = facts.get(b"inactive", -1)
+    return Consumer(
+        name=facts[b"name"].decode(errors="backslashreplace"),
+        pending=facts[b"pending"],
+        idle=timedelta(milliseconds=facts[b"idle"]),
+        inactive=timedelta(milliseconds=inactive) if inactive >= 0 else None,
+    )

@@ -23,7 +23,7 @@ class Verbs:
     def __init__(self, links: Links, wire: Wire, wires: Mapping[str, Wire]) -> None:
         self._links = links
         self._default_wire = wire
-        self._wires = dict(wires)
+        self._wires = wires  # not copied: whoever gave it may name more topics later
 
     def _wire(self, topic: str) -> Wire:
         return self._wires.get(topic, self._default_wire)

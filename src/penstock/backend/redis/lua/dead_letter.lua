@@ -1,15 +1,19 @@
 #!lua
 -- Move entries to the dead letters.
--- KEYS  stream, dead
--- ARGV  group, consumer, '1' to delete them from the stream too, then per entry: id, number of fields and values, these
+-- KEYS  stream, dead, starts
+-- ARGV  group, consumer, '1' if it is a retry stream: delete them there too, then per entry: id, number of fields and
+--       values, these
 -- Gives how many were moved, how many were gone, and the ids that others hold.
 -- Keeps a message from being lost on its way: the copy is written before the entry is released, in one step. An entry
 -- that is pending but was trimmed or deleted belongs to nobody who could still handle it, so anyone may report it.
 local stream, dead, group, me = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
-local kind = redis.call('TYPE', dead).ok
-if kind ~= 'stream' and kind ~= 'none' then
-  return redis.error_reply('WRONGTYPE ' .. dead .. ' is a ' .. kind .. ', not a stream')
+for i, right in ipairs({'stream', 'stream', 'hash'}) do
+  local kind = redis.call('TYPE', KEYS[i]).ok
+  if kind ~= right and kind ~= 'none' then
+    return redis.error_reply('WRONGTYPE ' .. KEYS[i] .. ' is a ' .. kind .. ', not a ' .. right)
+  end
 end
+local where = ARGV[3] == '1' and 'retry/' or 'topic/'
 local moved, gone, fenced, at = 0, 0, {}, 4
 while at <= #ARGV do
   local id, count = ARGV[at], tonumber(ARGV[at + 1])
@@ -22,6 +26,7 @@ while at <= #ARGV do
     redis.call('XADD', dead, '*', unpack(ARGV, at + 2, at + 1 + count))
     redis.call('XACK', stream, group, id)
     if ARGV[3] == '1' then redis.call('XDEL', stream, id) end
+    redis.call('HDEL', KEYS[3], where .. id)
     moved = moved + 1
   end
   at = at + 2 + count

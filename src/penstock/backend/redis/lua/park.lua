@@ -1,14 +1,17 @@
 #!lua
 -- Put deliveries aside until they are due, and release them.
--- KEYS  stream, parked
--- ARGV  group, consumer, '1' to delete them from the stream too, then per entry: id, delay in ms, parcel
+-- KEYS  stream, parked, starts
+-- ARGV  group, consumer, '1' if it is a retry stream: delete them there too, then per entry: id, delay in ms, parcel
 -- Gives how many were parked, how many were gone, and the ids that others hold.
 -- Keeps a failed delivery from being lost: it is in the parked set before it leaves the pending list, in one step.
 local stream, parked, group, me = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
-local kind = redis.call('TYPE', parked).ok
-if kind ~= 'zset' and kind ~= 'none' then
-  return redis.error_reply('WRONGTYPE ' .. parked .. ' is a ' .. kind .. ', not a zset')
+for i, right in ipairs({'stream', 'zset', 'hash'}) do
+  local kind = redis.call('TYPE', KEYS[i]).ok
+  if kind ~= right and kind ~= 'none' then
+    return redis.error_reply('WRONGTYPE ' .. KEYS[i] .. ' is a ' .. kind .. ', not a ' .. right)
+  end
 end
+local where = ARGV[3] == '1' and 'retry/' or 'topic/'
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local ids, members, gone, fenced, seen = {}, {}, 0, {}, {}
@@ -28,5 +31,6 @@ if #ids > 0 then
   redis.call('ZADD', parked, unpack(members))
   redis.call('XACK', stream, group, unpack(ids))
   if ARGV[3] == '1' then redis.call('XDEL', stream, unpack(ids)) end
+  for i = 1, #ids do redis.call('HDEL', KEYS[3], where .. ids[i]) end
 end
 return {#ids, gone, fenced}

@@ -1,11 +1,17 @@
 #!lua flags=allow-oom
 -- Ack entries that are still ours.
--- KEYS  stream, steals
--- ARGV  group, consumer, fence, '1' to delete them too, then entry ids
+-- KEYS  stream, steals, and starts if any of them may have a start-mark, to remove it
+-- ARGV  group, consumer, fence, '1' if it is a retry stream: delete them too, then entry ids
 -- Gives the consumer's counter (or '' if it has none), how many were acked, how many were gone, and the ids of others.
 -- Keeps a consumer that was robbed from acking what another one is working on. If nothing was taken since before these
 -- were read, all of them are ours; else each is looked up.
-local stream, group, me = KEYS[1], ARGV[1], ARGV[2]
+local stream, group, me, starts = KEYS[1], ARGV[1], ARGV[2], KEYS[3]
+if starts then
+  local kind = redis.call('TYPE', starts).ok
+  if kind ~= 'hash' and kind ~= 'none' then
+    return redis.error_reply('WRONGTYPE ' .. starts .. ' is a ' .. kind .. ', not a hash')
+  end
+end
 local counter = redis.call('HGET', KEYS[2], me) or ''
 local mine, gone, fenced = {}, 0, {}
 if counter == ARGV[3] then
@@ -26,5 +32,9 @@ local acked = 0
 if #mine > 0 then
   acked = redis.call('XACK', stream, group, unpack(mine))
   if ARGV[4] == '1' then redis.call('XDEL', stream, unpack(mine)) end
+  if starts then
+    local where = ARGV[4] == '1' and 'retry/' or 'topic/'
+    for i = 1, #mine do redis.call('HDEL', starts, where .. mine[i]) end
+  end
 end
 return {counter, acked, gone + #mine - acked, fenced}

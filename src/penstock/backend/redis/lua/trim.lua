@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- Drop old entries that every group and every durable cursor is done with.
 -- KEYS  stream, cursors
--- ARGV  floor: the oldest id to keep in any case, most entries to look at
+-- ARGV  floor: the oldest id to keep in any case, most entries to look at, a group that reads nothing and pins nothing
 -- Gives the horizon, what pins it ('group <name>', 'cursor <name>', or '' for the floor), how many entries were dropped.
 -- Keeps what anybody may still need: the horizon and the trimming are one step, so no group can appear in between.
 local stream = KEYS[1]
@@ -26,9 +26,11 @@ if redis.call('EXISTS', stream) == 0 then return {'0-0', '', 0} end
 for _, facts in ipairs(redis.call('XINFO', 'GROUPS', stream)) do
   local group = {}
   for i = 1, #facts, 2 do group[facts[i]] = facts[i + 1] end
-  local id = group['last-delivered-id']
-  if group['pending'] > 0 then id = redis.call('XPENDING', stream, group['name'], '-', '+', 1)[1][1] end
-  hold(id, 'group ' .. group['name'])
+  if group['name'] ~= ARGV[3] then
+    local id = group['last-delivered-id']
+    if group['pending'] > 0 then id = redis.call('XPENDING', stream, group['name'], '-', '+', 1)[1][1] end
+    hold(id, 'group ' .. group['name'])
+  end
 end
 local cursors = redis.call('HGETALL', KEYS[2])
 for i = 1, #cursors, 2 do

@@ -1,0 +1,63 @@
+"""The check that goes out in front of each read, so that the group passes by no gap uncounted."""
+
+import contextlib
+from collections.abc import Collection, Sequence
+
+import hiredis
+
+from penstock.backend import keys
+from penstock.backend.redis.link import Reply, pack
+from penstock.backend.redis.links import Links
+from penstock.backend.redis.scripts import load
+from penstock.backend.redis.standing import Standing
+from penstock.errors import PenstockError
+
+Entry = tuple[bytes, list[bytes]]
+Part = tuple[bytes, list[Entry]]
+"""A stream's key, and entries of it as the server sent them."""
+
+Watched = Collection[tuple[str, str]]
+
+
+class Look:
+    """For reads of a topic by a group that somebody watches; any other read goes out alone.
+
+    It shares the write and the connection of the read, so nothing can be trimmed between the two. Whatever it fails
+    with, the read counts: a server that refuses both says so to the read.
+    """
+
+    def __init__(self, standing: Standing, streams: Sequence[str], watched: Watched) -> None:
+        self._topic, self._group = standing.home, standing.group
+        self._watched = watched if standing.home in streams else ()
+        self._key = self._topic.encode()
+        self._script = load("look")
+        self._keys = [self._topic, keys.groups(self._topic)]
+        self._field = keys.note_field(self._topic, self._group)
+        self._last = b""
+        self._is_known = False
+
+    async def prepare(self, links: Links) -> None:
+        """Make sure that the server knows the script."""
+        if (self._topic, self._group) in self._watched and not self._is_known:
+            with contextlib.suppress(PenstockError):  # the read itself will tell, if there is anything to tell
+                await links.script("cannot look", self._script, self._keys, *self._args())
+                self._is_known = True
+
+    def request(self) -> bytes:
+        """To be sent in front of the read; empty if there is nothing to look for."""
+        if not self._is_known:
+            return b""
+        return pack("EVALSHA", self._script.sha, len(self._keys), *self._keys, *self._args())
+
+    def answered(self, reply: Reply) -> None:
+        if isinstance(reply, hiredis.ReplyError) and str(reply).startswith("NOSCRIPT"):
+            self._is_known = False
+
+    def passed(self, parts: Sequence[Part]) -> None:
+        """The group has read these: while anything as old is there, there is no gap, and the check ends with that."""
+        for name, entries in parts:
+            if name == self._key:
+                self._last = entries[-1][0]
+
+    def _args(self) -> tuple[str, str, bytes]:
+        return self._group, self._field, self._last

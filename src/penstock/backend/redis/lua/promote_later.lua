@@ -1,0 +1,39 @@
+#!lua
+-- Append messages that are due to their topic, earliest first.
+-- KEYS  later, topic, dead
+-- ARGV  '1' if the topic may be created, most to move (fewer if they are large), how many bytes lead a member, then how
+--       a dead letter begins: field, value, field of the bytes
+-- Gives how many left the set (-1: the topic does not exist), and when the next one is due in ms from now (-1: none waits).
+-- Keeps each in exactly one place: it is on the topic before it leaves the set, in one step. What cannot be opened or
+-- written goes to the dead letters: it would stop all behind it, and those before it would come twice.
+local later, topic, dead = KEYS[1], KEYS[2], KEYS[3]
+for _, key in ipairs({topic, dead}) do
+  local kind = redis.call('TYPE', key).ok
+  if kind ~= 'stream' and kind ~= 'none' then
+    return redis.error_reply('WRONGTYPE ' .. key .. ' is a ' .. kind .. ', not a stream')
+  end
+end
+local function open(member)
+  local values, at, value = {}, 1 + ARGV[3], nil
+  while at <= #member do
+    value, at = struct.unpack('>I4c0', member, at)
+    values[#values + 1] = value
+  end
+  assert(#values > 0 and #values % 2 == 0)
+  return values
+end
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local due = redis.call('ZRANGE', later, '-inf', string.format('%.0f', now), 'BYSCORE', 'LIMIT', 0, ARGV[2])
+if #due > 0 and ARGV[1] ~= '1' and redis.call('EXISTS', topic) == 0 then return {-1, 0} end
+local moved, bytes = 0, 0
+for _, member in ipairs(due) do
+  if bytes > 1048576 then break end
+  moved, bytes = moved + 1, bytes + #member
+  local fine = pcall(function() redis.call('XADD', topic, '*', unpack(open(member))) end)
+  if not fine then redis.call('XADD', dead, '*', ARGV[4], ARGV[5], ARGV[6], member) end
+end
+-- By rank: the due ones were the lowest scores when this step began, and nothing has come between.
+if moved > 0 then redis.call('ZREMRANGEBYRANK', later, 0, moved - 1) end
+local first = redis.call('ZRANGE', later, 0, 0, 'WITHSCORES')
+return {moved, first[2] and math.max(0, tonumber(first[2]) - now) or -1}

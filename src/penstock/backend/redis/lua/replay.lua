@@ -1,0 +1,37 @@
+#!lua
+-- Give dead letters back to the group that gave them up.
+-- KEYS  dead, retry, steals
+-- ARGV  group, field of the bookkeeping, then per letter: its id, the bookkeeping
+-- Gives one verdict per letter: '' if it is on the retry stream now, 'gone', or why it could not be written there.
+-- Keeps every letter in exactly one place: the copy, of the stored bytes themselves, is on the retry stream before the
+-- letter is deleted, in one step. One that cannot be written stays what it is and harms no other.
+local dead, retry, group = KEYS[1], KEYS[2], ARGV[1]
+for _, key in ipairs({dead, retry}) do
+  local kind = redis.call('TYPE', key).ok
+  if kind ~= 'stream' and kind ~= 'none' then
+    return redis.error_reply('WRONGTYPE ' .. key .. ' is a ' .. kind .. ', not a stream')
+  end
+end
+local function ready()
+  local known = redis.call('EXISTS', retry) == 1
+  local created = redis.pcall('XGROUP', 'CREATE', retry, group, '0', 'MKSTREAM') -- BUSYGROUP, as a rule
+  -- A new group on a stream that was there delivers again what readers of the old one may still hold.
+  if known and not created.err then redis.call('DEL', KEYS[3]) end
+  return true
+end
+local is_ready, verdicts = false, {}
+for i = 3, #ARGV, 2 do
+  local letter = redis.call('XRANGE', dead, ARGV[i], ARGV[i])[1]
+  local verdict = 'gone'
+  if letter then
+    is_ready = is_ready or ready()
+    local copy = {'XADD', retry, '*'}
+    for k = 3, #letter[2] do copy[#copy + 1] = letter[2][k] end -- without the two that say why it died
+    copy[#copy + 1], copy[#copy + 2] = ARGV[2], ARGV[i + 1]
+    local added = redis.pcall(unpack(copy))
+    verdict = type(added) == 'table' and added.err or ''
+    if verdict == '' then redis.call('XDEL', dead, ARGV[i]) end
+  end
+  verdicts[#verdicts + 1] = verdict
+end
+return verdicts

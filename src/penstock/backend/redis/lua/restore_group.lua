@@ -1,0 +1,37 @@
+#!lua
+-- Create a group that vanished, where the last look at it found everything settled.
+-- KEYS  stream, steals, groups
+-- ARGV  group, its field in groups, '1' to create the stream if need be, the name of our own group
+-- Gives where the group starts (or stands, if it is there), and 1 if the stream is the one of that last look.
+-- Keeps entries from being skipped: on another stream, or without a look, it starts at the beginning. Those who read for
+-- the earlier group are fenced: without their counters, every settle of theirs looks at each entry.
+local stream, group = KEYS[1], ARGV[1]
+local noted, note = pcall(cjson.decode, redis.call('HGET', KEYS[3], ARGV[2]) or '')
+if not noted or type(note) ~= 'table' then note = {} end
+local stands, held = nil, 0
+for _, row in ipairs(redis.call('EXISTS', stream) == 1 and redis.call('XINFO', 'GROUPS', stream) or {}) do
+  local found = {}
+  for i = 1, #row, 2 do found[row[i]] = row[i + 1] end
+  if found.name == group then
+    stands = found['last-delivered-id']
+  elseif found.name == ARGV[4] and note.epoch then
+    for _, consumer in ipairs(redis.call('XINFO', 'CONSUMERS', stream, ARGV[4])) do
+      if consumer[2] == 'epoch-' .. note.epoch then held = 1 end
+    end
+  end
+end
+if stands then return {stands, held} end
+local start = '0-0'
+if held == 1 and note.held then
+  -- The oldest entry that was pending must come again, and a group starts behind an entry.
+  local before = redis.call('XREVRANGE', stream, '(' .. note.low, '-', 'COUNT', 1)[1]
+  start = before and before[1] or '0-0'
+elseif held == 1 then
+  start = note.low
+end
+local create = {'XGROUP', 'CREATE', stream, group, start}
+if ARGV[3] == '1' then create[6] = 'MKSTREAM' end
+local created = redis.pcall(unpack(create))
+if created.err then return created end
+redis.call('DEL', KEYS[2])
+return {start, held}

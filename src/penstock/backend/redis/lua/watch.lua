@@ -1,0 +1,99 @@
+#!lua flags=allow-oom
+-- See how a group stands on a stream, and what became of both since the last look.
+-- KEYS  stream, groups, paused
+-- ARGV  group, its field in groups, a token of this call's own, the name of our own group
+-- Gives, by name: what the server knows now ('' or left out: there is none), `was_*` from the note of the last look, and
+-- what it comes to: lag (exact or not), how many unread entries are newly missed, the last one deleted unread.
+-- Keeps each loss from being told twice: what is missed is counted as read in the same step, by the server's own counter.
+-- A call that is sent again with its token is told once more what the first one found.
+local stream, group = KEYS[1], ARGV[1]
+local function less(a, b) -- as digit strings: doubles lose the low digits of 64-bit ids
+  local left, right = {string.match(a, '^(%d+)-(%d+)$')}, {string.match(b, '^(%d+)-(%d+)$')}
+  for i = 1, 2 do
+    if #left[i] ~= #right[i] then return #left[i] < #right[i] end
+    if left[i] ~= right[i] then return left[i] < right[i] end
+  end
+  return false
+end
+local function facts(row)
+  local found = {}
+  for i = 1, #row, 2 do found[row[i]] = row[i + 1] end
+  return found
+end
+local function listed(found)
+  local flat = {}
+  for name, value in pairs(found) do
+    flat[#flat + 1] = name
+    flat[#flat + 1] = type(value) == 'number' and string.format('%.0f', value) or value
+  end
+  return flat
+end
+local result = {paused = redis.call('SISMEMBER', KEYS[3], group)}
+local noted, note = pcall(cjson.decode, redis.call('HGET', KEYS[2], ARGV[2]) or '')
+if not noted or type(note) ~= 'table' then note = {} end
+result.was_epoch, result.was_low, result.was_last = note.epoch, note.low, note.last
+if redis.call('EXISTS', stream) == 0 then return listed(result) end
+
+local ours, theirs
+for _, row in ipairs(redis.call('XINFO', 'GROUPS', stream)) do
+  local found = facts(row)
+  if found.name == ARGV[4] then ours = true elseif found.name == group then theirs = found end
+end
+local epoch
+if ours then
+  for _, row in ipairs(redis.call('XINFO', 'CONSUMERS', stream, ARGV[4])) do
+    epoch = epoch or string.match(facts(row).name, '^epoch%-(%x+)$')
+  end
+else
+  -- At the largest id it reads nothing, and holds back nobody who looks for the slowest group.
+  redis.call('XGROUP', 'CREATE', stream, ARGV[4], '18446744073709551615-18446744073709551615')
+end
+if not epoch then
+  epoch = ARGV[3]
+  redis.call('XGROUP', 'CREATECONSUMER', stream, ARGV[4], 'epoch-' .. epoch)
+end
+local info = facts(redis.call('XINFO', 'STREAM', stream))
+local first, top, deleted = info['recorded-first-entry-id'], info['last-generated-id'], info['max-deleted-entry-id']
+local length, added = info.length, info['entries-added']
+result.epoch, result.first, result.top, result.length, result.added = epoch, first, top, length, added
+if not theirs then return listed(result) end
+
+local last, read = theirs['last-delivered-id'], theirs['entries-read'] or nil
+local oldest = theirs.pending > 0 and redis.call('XPENDING', stream, group, '-', '+', 1)[1][1]
+local known = note.epoch == epoch and not less(last, note.last) -- else the group, or the stream, is another one
+-- How many of the entries that are there the group has not read; nil where the server does not tell.
+local unread
+if length == 0 or not less(last, top) then
+  unread = 0
+elseif less(last, first) then
+  unread = length
+elseif last == first then
+  unread = length - 1
+end
+local missed, sure, unseen = 0, false, nil
+if unread then
+  -- Only while nothing is left that the group has read: trimming goes from the oldest on, so no unread entry was trimmed
+  -- before. What the counter lacks then, it lost itself: Redis 7.0 does not keep it over a restart.
+  if read and (length == 0 or less(last, first)) then missed = math.max(0, added - unread - read) end
+  if read ~= added - unread then
+    redis.call('XGROUP', 'SETID', stream, group, last, 'ENTRIESREAD', string.format('%.0f', added - unread))
+    read = added - unread
+  end
+  sure, result.lag, result.exact = true, unread, 1
+elseif read then
+  -- Some servers count too few as read where unread entries were removed and then passed by.
+  sure = added == length or (known and note.sure and not less(note.last, first) and not less(note.last, deleted))
+  if not less(last, deleted) then result.lag, result.exact = math.min(added - read, length), sure and 1 or 0 end
+end
+if known and less(last, deleted) and less(note.told, deleted) and missed == 0 then unseen = deleted end
+missed = missed + (note.untold or 0)
+if known and note.token == ARGV[3] then
+  missed, unseen, result.was_epoch = missed + note.missed, unseen or note.unseen, note.was
+end
+result.last, result.read, result.pending, result.low = last, read, theirs.pending, oldest or last
+result.missed, result.unseen = missed, unseen
+redis.call('HSET', KEYS[2], ARGV[2], cjson.encode({
+  epoch = epoch, low = result.low, held = oldest and true or false, last = last, sure = sure, told = deleted,
+  token = ARGV[3], missed = missed, unseen = unseen, was = result.was_epoch,
+}))
+return listed(result)

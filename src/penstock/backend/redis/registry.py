@@ -1,0 +1,35 @@
+"""Which topics there are, and which of their groups are to read nothing for now."""
+
+from penstock.backend import keys
+from penstock.backend.redis.verbs import Verbs, check_names
+
+_TOPICS_PER_CALL = 1000
+
+
+class Registry(Verbs):
+    """`register`, `topics`, `pause` and `resume` of the Redis backend."""
+
+    async def register(self, topic: str) -> None:
+        keys.check_topic(topic)
+        await self._links.command(f"cannot register {topic!r}", "SADD", keys.TOPICS, topic)
+
+    async def topics(self) -> list[str]:
+        found: set[str] = set()
+        cursor = b"0"
+        while True:
+            words = (keys.TOPICS, cursor, "COUNT", _TOPICS_PER_CALL)
+            cursor, names = await self._links.command("cannot list the topics", "SSCAN", *words)
+            found.update(name.decode() for name in names)
+            if cursor == b"0":
+                return sorted(found)
+
+    async def pause(self, topic: str, group: str) -> None:
+        await self._change("SADD", topic, group)
+
+    async def resume(self, topic: str, group: str) -> None:
+        await self._change("SREM", topic, group)
+
+    async def _change(self, command: str, topic: str, group: str) -> None:
+        check_names(topic, group)
+        paused = keys.paused(keys.home(topic))
+        await self._links.command(f"cannot pause or resume group {group!r}, noted in {paused}", command, paused, group)

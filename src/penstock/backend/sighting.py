@@ -1,0 +1,77 @@
+"""What a look at a group, or at its consumers, tells."""
+
+from datetime import timedelta
+
+from msgspec import Struct
+
+
+class Sighting(Struct, frozen=True):
+    """How a group stands on a stream, and what changed since it was last looked at, by whomever.
+
+    Keep the last one you got: a server that came back with older data has older notes too, and only you can then see
+    that `last_id` or `entries_added` fell.
+    """
+
+    exists: bool
+    """The stream is there."""
+
+    group_exists: bool
+
+    paused: bool
+    """The group is to read nothing for now."""
+
+    epoch: str | None = None
+    """Of this very stream: another one, made under the same name later, has another. None if there is no stream."""
+
+    previous_epoch: str | None = None
+    """At the last look, which may be `epoch`; None if there was none."""
+
+    first_id: str | None = None
+    """Of the oldest entry; None if there is no entry."""
+
+    last_id: str | None = None
+    """Of the newest entry ever added."""
+
+    entries_added: int = 0
+    """How many were ever added."""
+
+    length: int = 0
+
+    last_delivered: str | None = None
+    """The newest entry the group was given; "0-0" before the first."""
+
+    entries_read: int | None = None
+    """How many of `entries_added` the group is past, the missed ones included; None if the server lost count."""
+
+    pending: int = 0
+
+    low_water: str | None = None
+    """The oldest pending entry, else `last_delivered`: everything before it is settled."""
+
+    previous_low_water: str | None = None
+    previous_last_delivered: str | None = None
+
+    lag: int | None = None
+    """How many entries the group was not given yet; None if the server's numbers do not tell."""
+
+    lag_exact: bool = False
+    """`lag` is proved; else it is the server's count, which can be too high after unread entries were trimmed."""
+
+    missed: int = 0
+    """How many entries were trimmed or deleted before the group was given them, and no earlier look has told of."""
+
+    deleted_unread: str | None = None
+    """The newest entry that was deleted before the group was given it, where `missed` could not count (yet)."""
+
+
+class Consumer(Struct, frozen=True):
+    """One reader of a group, as the server knows it."""
+
+    name: str
+    pending: int
+
+    idle: timedelta
+    """Since it last asked for anything; on Redis 7.0, since it was last given anything."""
+
+    inactive: timedelta | None = None
+    """Since it was last given anything; None if it never was, or if the server does not keep it."""
