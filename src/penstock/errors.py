@@ -15,11 +15,16 @@ PenstockError
 │   └── GroupMissingError         the stream or its group vanished, or never existed
 ├── PublishError                  a message was not, or perhaps not, written
 │   ├── EncodeError               the body cannot be put on the wire
+│   ├── NotDurableError           it was written, but is not as safe as was asked for; carries the receipt's facts
 │   └── PublishUnknownError       it may or may not have been written; carries the id
 ├── MalformedError                what is stored cannot be read as a message; carries the raw fields
-└── SettleError
-    ├── LeaseLostError            somebody else holds the entry, or the turn, now
-    └── AckOutOfSequenceError     the position is not where the caller believes
+├── SettleError
+│   ├── LeaseLostError            somebody else holds the entry, or the turn, now
+│   └── AckOutOfSequenceError     the position is not where the caller believes
+└── DeliveryError                 why a delivery failed, when it was not the handler that raised
+    ├── HandlerTimeoutError       the handler took longer than its timeout
+    ├── ExpiredError              nobody came to it before it expired
+    └── UnhandledTypeError        no handler takes messages of that type
 
 Texts say what happened, to which topic, group or id, and what to do. None holds a password.
 """
@@ -134,3 +139,36 @@ class AckOutOfSequenceError(SettleError):
         )
         self.expected = expected
         self.actual = actual
+
+
+class NotDurableError(PublishError):
+    """The message is stored, but fewer replicas have it, or the disk has it not, within the time allowed.
+
+    Nothing is undone. Publishing it again with the same id and `once` is safe.
+    """
+
+    def __init__(self, topic: str, id: str, entry_id: str, reached: str) -> None:
+        super().__init__(
+            f"message {id} is stored in topic {topic!r} as {entry_id}, but only this was reached in time: {reached};"
+            " check the server's replicas and persistence"
+        )
+        self.topic = topic
+        self.id = id
+        self.entry_id = entry_id
+        self.reached = reached
+
+
+class DeliveryError(PenstockError):
+    """A delivery failed for a reason of its own, not because its handler raised."""
+
+
+class HandlerTimeoutError(DeliveryError):
+    """The handler took longer than its timeout; it was cancelled, if that was possible."""
+
+
+class ExpiredError(DeliveryError):
+    """The message expired before it was handled."""
+
+
+class UnhandledTypeError(DeliveryError):
+    """No handler takes messages of this type: register one with `on`, or a default handler."""

@@ -1,0 +1,219 @@
+"""What happens to messages, as values. Logs, metrics, traces and tests all learn of it here, and nowhere else.
+
+Whatever is common is told once per batch; whatever is rare, one by one. Listeners run where the event happens, some of
+them in the lease thread: they must be quick and must not block.
+"""
+
+import logging
+from collections.abc import Callable
+from enum import Enum
+from typing import TypeAlias
+
+from msgspec import Struct
+
+_log = logging.getLogger("penstock")
+
+
+class Scope(Enum):
+    """In which part of the work an error happened."""
+
+    READ = "read"
+    RECLAIM = "reclaim"
+    SETTLE = "settle"
+    HANDLER = "handler"
+    DROP = "drop"
+    LEASE = "lease"
+    UPKEEP = "upkeep"
+
+
+class Event(Struct, frozen=True, kw_only=True):
+    """Something that happened to one group of one topic."""
+
+    topic: str
+    group: str
+
+
+class Started(Event, frozen=True):
+    """A worker began to read."""
+
+    consumer: str
+
+
+class Stopped(Event, frozen=True):
+    """A worker has drained: nothing of the group's is in its hands any more, but for `abandoned`."""
+
+    consumer: str
+
+    handed_back: int = 0
+    """Entries that were read but not begun, for others to take at once."""
+
+    abandoned: int = 0
+    """Entries whose handler did not end before the deadline; they come back when their lease runs out."""
+
+
+class Handled(Event, frozen=True):
+    """Deliveries whose handlers returned and which are settled for good."""
+
+    count: int
+
+    seconds: float
+    """Time spent in their handlers, all together."""
+
+
+class Failed(Event, frozen=True):
+    """A handler raised, or ran out of time. What follows is `Parked` or `DeadLettered`."""
+
+    id: str
+    entry_id: str
+    type: str | None
+    attempt: int
+    error: BaseException
+
+
+class Parked(Event, frozen=True):
+    """A delivery waits for its next attempt."""
+
+    id: str
+    entry_id: str
+    attempt: int
+    """The number the next attempt will carry."""
+
+    delay: float
+    reason: str
+
+
+class Promoted(Event, frozen=True):
+    """Parked deliveries became ready again."""
+
+    count: int
+
+
+class DeadLettered(Event, frozen=True):
+    """A delivery was given up; its bytes and the reason are among the dead letters."""
+
+    id: str | None
+    """None if the entry could not be read, so that it has no id we know of."""
+
+    entry_id: str
+    attempts: int
+    reason: str
+
+
+class Skipped(Event, frozen=True):
+    """A delivery was settled without its handler: a duplicate, or a type nobody takes."""
+
+    id: str
+    entry_id: str
+    reason: str
+
+
+class Reclaimed(Event, frozen=True):
+    """Entries were taken over from consumers that showed no sign of life."""
+
+    count: int
+    suspects: int
+    """Those that were not handed back: one of them may have killed its consumer."""
+
+
+class Fenced(Event, frozen=True):
+    """We handled these, but another consumer holds them by now: they may be handled twice."""
+
+    entry_ids: tuple[str, ...]
+
+
+class LeaseLost(Event, frozen=True):
+    """Another consumer took these while we were working on them, or they were deleted."""
+
+    entry_ids: tuple[str, ...]
+
+
+class HandlerStuck(Event, frozen=True):
+    """A handler outlived its timeout and cannot be stopped. Its lease is not renewed any more."""
+
+    id: str
+    entry_id: str
+    seconds: float
+
+    loop_blocked: bool
+    """It holds up the whole event loop, so nothing else in this process moves; only ending the process helps."""
+
+
+class Lost(Event, frozen=True):
+    """Messages are gone that the group never settled. Nothing of ours can bring them back."""
+
+    first: str
+    last: str
+    """The range of entry ids in which they were."""
+
+    count: int | None
+    """None if nobody can know."""
+
+    reason: str
+
+
+class GroupRestored(Event, frozen=True):
+    """The group had vanished and was made again, reading from `start`."""
+
+    start: str
+    same_epoch: bool
+    """The stream itself was still the one we knew."""
+
+
+class Trimmed(Event, frozen=True):
+    """Entries that everybody had settled were dropped."""
+
+    removed: int
+    horizon: str
+    pinned_by: str | None
+
+
+class DeadLettersDropped(Event, frozen=True):
+    """The oldest dead letters fell off, because there were too many or they were too old."""
+
+    count: int
+
+
+class Replayed(Event, frozen=True):
+    """Dead letters were given back to their group."""
+
+    replay_id: str
+    count: int
+
+
+class PauseChanged(Event, frozen=True):
+    """The group was paused, or resumed, and this worker obeys."""
+
+    paused: bool
+
+
+class Trouble(Event, frozen=True):
+    """Something went wrong that the engine will try again, or that cost a message if `scope` is DROP."""
+
+    scope: Scope
+    error: BaseException
+
+
+Listener: TypeAlias = Callable[[Event], None]
+
+
+class Listeners:
+    """Those who want to know. A listener that raises is logged and harms nobody."""
+
+    def __init__(self) -> None:
+        self._listeners: tuple[Listener, ...] = ()
+
+    def listen(self, listener: Listener) -> Callable[[], None]:
+        """Call `listener` with every event from now on; returns how to end that."""
+        self._listeners = (*self._listeners, listener)
+
+        def stop() -> None:
+            self._listeners = tuple([one for one in self._listeners if one is not listener])
+
+        return stop
+
+    def emit(self, event: Event) -> None:
+        for listener in self._listeners:
+            try:
+                listener(event)
+            except Exception:  # noqa: BLE001 - whatever a listener does, the message it was told of goes its way
+                _log.exception("a listener failed on %s", type(event).__name__)

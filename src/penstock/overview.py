@@ -1,0 +1,244 @@
+"""How topics, groups and consumers stand: what dashboards, alarms and people look at. Changes nothing.
+
+A number is given only where it is known: what cannot be known, or only roughly, says so, and nothing is ever 0 for want
+of knowledge.
+"""
+
+import asyncio
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from typing import Literal
+
+from msgspec import Struct
+
+from penstock.backend.base import StreamBackend
+from penstock.backend.facts import GroupFacts, TopicFacts, position
+from penstock.errors import GroupMissingError, TopicError
+
+_AT_ONCE = 16
+_FIRST_STREAMS = datetime(2010, 1, 1, tzinfo=UTC)
+"""Nobody had a stream then: an id that would be older is no time, but was made by hand."""
+
+
+class Lag(Struct, frozen=True):
+    """How far a group is behind its topic; what it was given and has not settled is not in it."""
+
+    state: Literal["exact", "estimated", "unknown"]
+    """`estimated`: at most so many, for unread entries were deleted, or may have been."""
+
+    messages: int | None
+    """Entries that the group was not given yet. None if `unknown`, which never means that there are none."""
+
+    seconds: float | None
+    """How long the oldest of them has been there; None if its id does not tell."""
+
+
+class ConsumerView(Struct, frozen=True):
+    """Somebody who reads, or once read, for a group."""
+
+    name: str
+    pending: int
+    """Entries it holds, retries included."""
+
+    idle: timedelta
+    """Since it last asked for anything."""
+
+
+class GroupView(Struct, frozen=True):
+    """One group of a topic."""
+
+    name: str
+    topic: str
+    lag: Lag
+
+    oldest_unsettled: timedelta | None
+    """Age of the oldest message that the group has not settled, at least: of those that wait for a retry only the next
+    one is looked at. None if there is none, or its id does not tell."""
+
+    pending: int
+    """Entries that consumers hold, retries included."""
+
+    parked: int
+    """Deliveries that wait until their next attempt is due."""
+
+    parked_due: datetime | None
+    ready: int
+    """Deliveries whose next attempt is due, and which nobody holds yet."""
+
+    paused: bool
+    last_delivered: str
+    consumers: tuple[ConsumerView, ...]
+
+
+class Pin(Struct, frozen=True):
+    """Who keeps a topic from being trimmed any further."""
+
+    kind: Literal["group", "cursor", "nobody"]
+    """`nobody`: no group and no cursor reads the topic, so all of it is kept for whoever comes first."""
+
+    name: str | None
+
+    since: datetime | None
+    """When the oldest entry was published that it still needs; None if its id does not tell."""
+
+
+class TopicView(Struct, frozen=True):
+    """One topic, as it stands at the moment `at` of the server's clock."""
+
+    name: str
+    at: datetime | None
+    exists: bool
+    length: int = 0
+    first_id: str | None = None
+    last_id: str | None = None
+    epoch: str | None = None
+    """Tells this stream from an earlier or later one of the same name; None until a worker has watched it."""
+
+    dead: int = 0
+    """Dead letters of all groups."""
+
+    later: int = 0
+    """Messages that are not on the topic yet, because they are not due."""
+
+    later_due: datetime | None = None
+    pin: Pin | None = None
+    """None: everything is settled, and retention alone decides."""
+
+    groups: tuple[GroupView, ...] = ()
+
+    problem: str | None = None
+    """Why the topic cannot be looked at, if so; all else is empty then."""
+
+
+class Overview:
+    """Looks at the server whenever it is asked. What a look costs grows with groups and consumers, nothing else."""
+
+    def __init__(self, backend: StreamBackend) -> None:
+        self._backend = backend
+
+    async def topics(self) -> tuple[TopicView, ...]:
+        """Every topic that is registered, by name. One that cannot be looked at says why, beside the others."""
+        names = await self._backend.topics()
+        found: list[TopicView] = []
+        for start in range(0, len(names), _AT_ONCE):
+            found += await asyncio.gather(*(self._seen(name) for name in names[start : start + _AT_ONCE]))
+        return tuple(found)
+
+    async def topic(self, name: str) -> TopicView:
+        """This topic, registered or not."""
+        return view(await self._backend.inspect(name))
+
+    async def group(self, topic: str, group: str) -> GroupView:
+        """This group; `GroupMissingError` if there is none of that name."""
+        for found in (await self.topic(topic)).groups:
+            if found.name == group:
+                return found
+        raise GroupMissingError(f"topic {topic!r} has no group {group!r}: a worker of that group creates it")
+
+    async def _seen(self, name: str) -> TopicView:
+        try:
+            return await self.topic(name)
+        except TopicError as error:
+            return TopicView(name, None, exists=True, problem=str(error))
+
+
+def view(facts: TopicFacts) -> TopicView:
+    """What the facts come to."""
+    return TopicView(
+        name=facts.topic,
+        at=facts.now,
+        exists=facts.exists,
+        length=facts.length,
+        first_id=facts.first_id,
+        last_id=facts.last_id if facts.exists else None,
+        epoch=facts.epoch,
+        dead=facts.dead,
+        later=facts.later,
+        later_due=facts.later_due,
+        pin=_pin(facts),
+        groups=tuple(map(_group, facts.groups)),
+    )
+
+
+def _group(group: GroupFacts) -> GroupView:
+    topic = group.topic
+    unsettled = (group.oldest_pending, group.next_id, group.retry_origin, group.parked_origin)
+    ages = [age for id in unsettled if id is not None and (age := _age(id, topic.now)) is not None]
+    return GroupView(
+        name=group.name,
+        topic=topic.topic,
+        lag=lag(group),
+        oldest_unsettled=max(ages, default=None),
+        pending=group.pending + group.retrying,
+        parked=group.parked,
+        parked_due=group.parked_due,
+        ready=group.ready,
+        paused=group.paused,
+        last_delivered=group.last_delivered,
+        consumers=tuple(ConsumerView(one.name, one.pending, one.idle) for one in group.consumers),
+    )
+
+
+def lag(group: GroupFacts) -> Lag:
+    """How far the group is behind. Exact where the server's numbers prove it, whatever the server itself calls lag."""
+    topic = group.topic
+    if group.next_id is None or topic.first_id is None:
+        return Lag("exact", 0, 0.0)
+    age = _age(group.next_id, topic.now)
+    seconds = age.total_seconds() if age is not None else None
+    first, last = position(topic.first_id), position(group.last_delivered)
+    if last <= first:
+        # The group was given nothing of what is there, except perhaps the first entry.
+        return Lag("exact", topic.length - (last == first), seconds)
+    # From here on it was given at least the first entry, and not at least one: a count beyond that is wrong.
+    left = topic.entries_added - group.entries_read if group.entries_read is not None else 0
+    if left < 1:
+        return Lag("unknown", None, seconds)
+    if position(topic.max_deleted) > last:
+        # At least one of those that the server still counts was deleted.
+        return Lag("estimated", max(1, min(left - 1, topic.length - 1)), seconds)
+    proved = group.counts_right or topic.entries_added == topic.length
+    if proved and left < topic.length:
+        return Lag("exact", left, seconds)
+    return Lag("estimated", min(left, topic.length - 1), seconds)
+
+
+def _pin(topic: TopicFacts) -> Pin | None:
+    if not topic.length:
+        return None
+    if not topic.groups and not topic.cursors:
+        return Pin("nobody", None, _time(topic.first_id or "0-0"))
+    pins = [*_pinning_groups(topic), *_pinning_cursors(topic)]
+    return min(pins, key=lambda pin: pin[0])[1] if pins else None
+
+
+def _pinning_groups(topic: TopicFacts) -> Iterable[tuple[tuple[int, int], Pin]]:
+    for group in topic.groups:
+        needed = group.oldest_pending or group.next_id
+        if needed is not None:
+            yield position(group.oldest_pending or group.last_delivered), Pin("group", group.name, _time(needed))
+
+
+def _pinning_cursors(topic: TopicFacts) -> Iterable[tuple[tuple[int, int], Pin]]:
+    for name, id in topic.cursors.items():
+        try:
+            place = position(id)
+        except ValueError:
+            place = (0, 0)  # nobody knows where it stands, so nothing is trimmed
+        if place < position(topic.last_id):
+            behind = place < position(topic.first_id or "0-0")
+            yield place, Pin("cursor", name, _time((topic.first_id or "0-0") if behind else id))
+
+
+def _age(id: str, now: datetime) -> timedelta | None:
+    published = _time(id)
+    return max(timedelta(0), now - published) if published is not None else None
+
+
+def _time(id: str) -> datetime | None:
+    """When the entry was published, if its id tells."""
+    try:
+        published = datetime.fromtimestamp(position(id)[0] / 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return None
+    return published if published >= _FIRST_STREAMS else None

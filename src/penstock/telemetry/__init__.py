@@ -1,0 +1,11 @@
+"""Ready-made listeners and middleware: logs, Prometheus metrics, OpenTelemetry traces, an observer of errors.
+
+Nothing here is loaded, and nothing costs anything, unless an app asks for it.
+"""
+
+from penstock.telemetry.logs import Logs
+from penstock.telemetry.metrics import Metrics
+from penstock.telemetry.observer import ErrorObserver, observe
+from penstock.telemetry.tracing import Tracing
+
+__all__ = ["ErrorObserver", "Logs", "Metrics", "Tracing", "observe"]

@@ -1,0 +1,181 @@
+"""What happens, through the standard library's `logging`: few lines, structured, and safe to show to anybody.
+
+Each kind of event has a logger of its own, `penstock.dead_lettered` for `DeadLettered`, so that levels can be set one
+by one. Its facts are attributes of the record, for formatters that write JSON.
+"""
+
+import logging
+import re
+import time
+import traceback
+from collections.abc import Callable
+from datetime import timedelta
+from enum import Enum
+from functools import cache
+from typing import Any, NamedTuple
+
+from penstock import events
+from penstock.errors import DeliveryError, ServerError, SettleError, TopicError
+from penstock.events import Event
+from penstock.options import check_duration
+from penstock.telemetry.brake import Brake, Kind
+
+_LONGEST = 200
+_MOST_IDS = 10
+_NAMES = {"id": "message_id", "type": "message_type"}  # `id` and `type` say too little among the facts of others
+_MAY_QUOTE = frozenset({(events.Parked, "reason"), (events.DeadLettered, "reason")})
+_OWN_WORDS = (ServerError, TopicError, SettleError, DeliveryError)
+_ACTS = (events.Started, events.Stopped, events.PauseChanged)
+"""As frequent as somebody does something, and each undoes the one before: none may be held back."""
+
+
+class _Style(NamedTuple):
+    level: int
+    text: str
+
+
+_WHERE = "%(topic)s, group %(group)s: "
+_ERROR = "%(error)s raised at %(where)s"
+_STYLES: dict[type[Event], _Style] = {
+    events.Started: _Style(logging.INFO, "reading as %(consumer)s"),
+    events.Stopped: _Style(
+        logging.INFO, "%(consumer)s stopped; %(handed_back)d entries handed back, %(abandoned)d abandoned"
+    ),
+    events.Handled: _Style(logging.DEBUG, "%(count)d handled in %(seconds).6f s"),
+    events.Failed: _Style(logging.INFO, f"attempt %(attempt)d at message %(message_id)s failed: {_ERROR}"),
+    events.Parked: _Style(
+        logging.DEBUG, "message %(message_id)s waits %(delay).3f s for attempt %(attempt)d"
+    ),
+    events.Promoted: _Style(logging.DEBUG, "%(count)d ready for their next attempt"),
+    events.DeadLettered: _Style(
+        logging.WARNING, "message %(message_id)s (entry %(entry_id)s) dead-lettered after %(attempts)d attempts"
+    ),
+    events.Skipped: _Style(logging.DEBUG, "message %(message_id)s skipped: %(reason)s"),
+    events.Reclaimed: _Style(
+        logging.INFO, "%(count)d entries reclaimed from silent consumers, %(suspects)d of them suspects"
+    ),
+    events.Fenced: _Style(
+        logging.WARNING, "%(entry_ids_count)d handled entries were another consumer's by then: perhaps handled twice"
+    ),
+    events.LeaseLost: _Style(logging.WARNING, "%(entry_ids_count)d leases lost while their handlers ran"),
+    events.HandlerStuck: _Style(
+        logging.ERROR,
+        "the handler of message %(message_id)s has not ended in %(seconds).1f s (event loop blocked: %(loop_blocked)s)",
+    ),
+    events.Lost: _Style(
+        logging.ERROR, "messages lost between %(first)s and %(last)s, how many: %(count)s; %(reason)s"
+    ),
+    events.GroupRestored: _Style(
+        logging.WARNING, "the group was gone; made again at %(start)s (same stream: %(same_epoch)s)"
+    ),
+    events.Trimmed: _Style(logging.DEBUG, "%(removed)d settled entries trimmed up to %(horizon)s"),
+    events.DeadLettersDropped: _Style(logging.INFO, "%(count)d dead letters dropped: too many, or too old"),
+    events.Replayed: _Style(logging.INFO, "%(count)d dead letters replayed as %(replay_id)s"),
+    events.PauseChanged: _Style(logging.INFO, "paused: %(paused)s"),
+    events.Trouble: _Style(logging.WARNING, f"trouble in %(scope)s: {_ERROR}"),
+}  # fmt: skip
+_HELD_BACK = "; %(held_back)d more like this were not logged"
+_SUMMARY = "%(topic)s, group %(group)s: %(held_back)d more %(event)s %(error)s were not logged"
+
+
+class Logs:
+    """A listener that logs: `app.listen(Logs())`.
+
+    Of one kind of event in one group, with one class of error, one line is written per `every`; the next one says how
+    many were held back. Control characters are escaped and long values cut. Payloads are never logged; nor, unless
+    `texts` is set, are the words of exceptions and reasons that users' code gave, because these may quote a payload:
+    the class of the error and the line that raised it are.
+    """
+
+    def __init__(
+        self,
+        *,
+        every: timedelta = timedelta(seconds=10),
+        texts: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        check_duration("Logs(every=...)", every, least=timedelta(0))
+        self._texts = texts
+        self._brake = Brake(every.total_seconds(), clock)
+
+    def __call__(self, event: Event) -> None:
+        for kind, held_back in self._brake.overdue():
+            self._summarise(kind, held_back)
+        cls = type(event)
+        style = _STYLES.get(cls, _Style(logging.DEBUG, "%(event)s"))
+        logger = _logger(cls.__name__)
+        if not logger.isEnabledFor(style.level):
+            return
+        error = getattr(event, "error", None)
+        held_back = 0
+        if not isinstance(event, _ACTS):
+            kind = Kind(cls.__name__, event.topic, event.group, _class_of(error) if error is not None else "")
+            let_through = self._brake.let_through(kind)
+            if let_through is None:
+                return
+            held_back = let_through
+        facts = self._facts(event) | {"held_back": held_back}
+        text = _WHERE + style.text + (": %(text)s" if "text" in facts else "") + (_HELD_BACK if held_back else "")
+        logger.log(style.level, text, facts, extra=facts)
+
+    def _summarise(self, kind: Kind, held_back: int) -> None:
+        level = next((style.level for cls, style in _STYLES.items() if cls.__name__ == kind.event), logging.DEBUG)
+        facts = {name: escaped(value) for name, value in kind._asdict().items()} | {"held_back": held_back}
+        _logger(kind.event).log(level, _SUMMARY, facts, extra=facts)
+
+    def _facts(self, event: Event) -> dict[str, Any]:
+        facts: dict[str, Any] = {"event": type(event).__name__}
+        for name in event.__struct_fields__:
+            value = getattr(event, name)
+            if isinstance(value, BaseException):
+                facts |= self._error_facts(value)
+            elif isinstance(value, tuple):
+                facts |= {f"{name}_count": len(value), name: [escaped(str(one)) for one in value[:_MOST_IDS]]}
+            elif isinstance(value, Enum):
+                facts[name] = value.value
+            elif (type(event), name) in _MAY_QUOTE:
+                facts |= {"text": escaped(value)} if self._texts else {}
+            elif isinstance(value, str):
+                facts[_NAMES.get(name, name)] = escaped(value)
+            else:
+                facts[_NAMES.get(name, name)] = value
+        return facts
+
+    def _error_facts(self, error: BaseException) -> dict[str, Any]:
+        facts = {"error": escaped(_class_of(error)), "where": escaped(_place_of(error))}
+        if self._texts or isinstance(error, _OWN_WORDS):
+            try:
+                facts["text"] = escaped(str(error))
+            except Exception:  # noqa: BLE001 - an exception whose __str__ raises must still be told of
+                facts["text"] = "its text cannot be shown"
+        return facts
+
+
+def escaped(text: str) -> str:
+    """In one line whatever is in it, and not longer than a line should be."""
+    if len(text) > _LONGEST:
+        text = text[: _LONGEST - 1] + "…"
+    if text.isprintable():
+        return text
+    return "".join([one if one.isprintable() else one.encode("unicode_escape").decode() for one in text])
+
+
+@cache
+def _logger(event: str) -> logging.Logger:
+    return logging.getLogger("penstock." + re.sub(r"(?<!^)(?=[A-Z])", "_", event).lower())
+
+
+def _class_of(error: BaseException) -> str:
+    cls = type(error)
+    return cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
+
+
+def _place_of(error: BaseException) -> str:
+    """The line that raised it; without the source text, which may quote data."""
+    last = None
+    for last in traceback.walk_tb(error.__traceback__):  # noqa: B007 - wanted is the last one
+        pass
+    if last is None:
+        return "nowhere: it was never raised"
+    frame, line = last
+    return f"{frame.f_code.co_filename}:{line} in {frame.f_code.co_qualname}"
