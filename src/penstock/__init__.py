@@ -7,42 +7,89 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from penstock import errors
+    from penstock import errors, events
+    from penstock.app import Penstock
     from penstock.backend.entry import ClaimedMessage, DeadLetter, Malformed, Park
     from penstock.backend.redis import RedisBackend
+    from penstock.bus.bus import Bus
+    from penstock.bus.letters import Letter
+    from penstock.bus.publisher import Receipt
+    from penstock.delivery.delivery import Delivery
+    from penstock.delivery.outcome import Reject, Snooze
     from penstock.message.message import Message
     from penstock.message.wire import Wire
-    from penstock.options import Limits
+    from penstock.options import (
+        AckMode,
+        DeadLetterBounds,
+        Durability,
+        Limits,
+        Retention,
+        Retry,
+        Sending,
+        Subscription,
+        Unhandled,
+    )
 
 __version__ = "0.1.0"
 
 _HOMES = {
+    "AckMode": "penstock.options",
+    "Bus": "penstock.bus.bus",
     "ClaimedMessage": "penstock.backend.entry",
     "DeadLetter": "penstock.backend.entry",
+    "DeadLetterBounds": "penstock.options",
+    "Delivery": "penstock.delivery.delivery",
+    "Durability": "penstock.options",
+    "Letter": "penstock.bus.letters",
     "Limits": "penstock.options",
     "Malformed": "penstock.backend.entry",
     "Message": "penstock.message.message",
     "Park": "penstock.backend.entry",
+    "Penstock": "penstock.app",
+    "Receipt": "penstock.bus.publisher",
     "RedisBackend": "penstock.backend.redis",
+    "Reject": "penstock.delivery.outcome",
+    "Retention": "penstock.options",
+    "Retry": "penstock.options",
+    "Sending": "penstock.options",
+    "Snooze": "penstock.delivery.outcome",
+    "Subscription": "penstock.options",
+    "Unhandled": "penstock.options",
     "Wire": "penstock.message.wire",
 }
 
 __all__ = [
+    "AckMode",
+    "Bus",
     "ClaimedMessage",
     "DeadLetter",
+    "DeadLetterBounds",
+    "Delivery",
+    "Durability",
+    "Letter",
     "Limits",
     "Malformed",
     "Message",
     "Park",
+    "Penstock",
+    "Receipt",
     "RedisBackend",
+    "Reject",
+    "Retention",
+    "Retry",
+    "Sending",
+    "Snooze",
+    "Subscription",
+    "Unhandled",
     "Wire",
     "errors",
+    "events",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "errors":
-        return import_module("penstock.errors")
+    if name in ("errors", "events"):
+        return import_module(f"penstock.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'penstock' has no attribute {name!r}")
     value = getattr(import_module(_HOMES[name]), name)

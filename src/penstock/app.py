@@ -1,0 +1,238 @@
+"""The front door: one place to connect, and the faces that share the connection."""
+
+import asyncio
+import signal
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+from weakref import WeakValueDictionary
+
+from penstock.backend import keys
+from penstock.backend.base import StreamBackend
+from penstock.backend.redis import RedisBackend
+from penstock.bus.bus import Bus
+from penstock.delivery.leases import LeaseKeeper
+from penstock.delivery.outcome import Snooze
+from penstock.delivery.plan import Plan, start_id
+from penstock.delivery.together import run_together
+from penstock.errors import ConfigurationError
+from penstock.events import Listener, Listeners
+from penstock.message.wire import Wire
+from penstock.options import LEASE, Retry, Subscription, check_kind
+from penstock.telemetry.logs import Logs
+from penstock.telemetry.observer import ErrorObserver, observe
+
+if TYPE_CHECKING:
+    import redis.asyncio
+
+    from penstock.telemetry.tracing import Tracing
+
+_NATIVE = Wire()
+
+
+class Penstock:
+    """Declares faces, connects them, and runs them. Declaring needs no connection, so it may happen in a module."""
+
+    def __init__(self, url: str | None, client: "redis.asyncio.Redis | None", prefix: str) -> None:
+        if url is not None and client is not None:
+            raise ConfigurationError("connect to a URL or like a client, not both")
+        if not isinstance(prefix, str) or not prefix.isprintable():
+            raise ConfigurationError(f"a prefix is text that can be printed, not {prefix!r}")
+        self.url = url
+        self._client = client
+        self.prefix = prefix
+        self._listeners = Listeners()
+        self._listeners.listen(Logs())
+        self._wires: dict[str, Wire] = {}
+        # Weak, but for those with handlers: a program may ask for a bus each time it publishes.
+        self._faces: WeakValueDictionary[int, Bus] = WeakValueDictionary()
+        self._handled: list[Bus] = []
+        self._made = 0
+        self._backend: RedisBackend | None = None
+        self._stop: asyncio.Event | None = None
+        self._tracing: Tracing | None = None
+
+    @classmethod
+    def connect(cls, url: str | None = None, *, client: "redis.asyncio.Redis | None" = None, prefix: str = "") -> Self:
+        """Connect on `async with` to `url`, else $PENSTOCK_URL, else the embedded server; or where `client` does.
+
+        `prefix` goes before every topic name, so that several environments can share a server.
+        """
+        return cls(url, client, prefix)
+
+    def bus(
+        self,
+        topic: str | Sequence[str],
+        *,
+        group: str | None = None,
+        retry: Retry = Retry(),  # noqa: B008 - frozen
+        lease: timedelta = LEASE,
+        start: str | datetime = "earliest",
+        options: Subscription = Subscription(),  # noqa: B008 - frozen
+    ) -> Bus:
+        """A bus of one topic or several. Without a group it only publishes.
+
+        Every group gets each message; within a group, one of its workers does. `start` is where a group begins that
+        does not exist yet: "earliest", "latest", an entry id, or a moment.
+        """
+        topics = _names_of(topic)
+        for name in topics:
+            keys.check_topic(self.prefix + name)
+        start = start_id(start)
+        check_kind("retry", retry, Retry)
+        check_kind("options", options, Subscription)
+        # Types are the bus's own: what one group reads as a record, another may take as a plain object.
+        wires = {self.prefix + name: self._wires.get(self.prefix + name, _NATIVE).copy() for name in topics}
+        plan = None
+        if group is not None:
+            plan = Plan(topic=next(iter(wires)), group=group, retry=retry, lease=lease, start=start, options=options)
+        bus = Bus(
+            wires, self._view(wires), self._listeners, plan, self._trace_context, self.prefix, self._handled.append
+        )
+        if self._tracing is not None and plan is not None:
+            bus.trace(self._tracing)
+        self._made += 1
+        self._faces[self._made] = bus
+        return bus
+
+    @property
+    def faces(self) -> tuple[Bus, ...]:
+        """Every face that was declared and is still in use, in that order."""
+        return tuple(self._faces.values())
+
+    @property
+    def has_address(self) -> bool:
+        """Whether it was told where to connect, by a URL or a client of its own."""
+        return self.url is not None or self._client is not None
+
+    @property
+    def backend(self) -> RedisBackend:
+        """The connection itself, for tools. Raises `ConfigurationError` unless connected."""
+        if self._backend is None:
+            raise ConfigurationError("this app is not connected: use it within `async with app:`")
+        return self._backend
+
+    def use_wire(self, topic: str, wire: Wire) -> None:
+        """Read and write `topic` in another wire format, in every face of it that is made from now on."""
+        self._wires[self.prefix + topic] = wire
+
+    def trace(self, tracing: "Tracing") -> None:
+        """Trace every publish and every delivery of this app, with OpenTelemetry. Before its first face is made."""
+        if self._made:
+            raise ConfigurationError("trace() comes before the first face: those made already would not be traced")
+        tracing.expected = (*tracing.expected, Snooze)
+        self._tracing = tracing
+
+    def observe(self, observer: ErrorObserver) -> Callable[[], None]:
+        """Tell `observer` of every error, by its scope, from now on; returns how to end that."""
+        return self.listen(observe(observer))
+
+    def listen(self, listener: Listener) -> Callable[[], None]:
+        """Call `listener` with every event of `penstock.events` from now on; returns how to end that."""
+        return self._listeners.listen(listener)
+
+    async def open(self) -> Self:
+        """Connect, unless connected. `async with` does this."""
+        if self._backend is None:
+            connecting = (
+                RedisBackend.connect(self.url, wires=self._wires)
+                if self._client is None
+                else RedisBackend.from_client(self._client, wires=self._wires)
+            )
+            self._backend = await connecting
+        return self
+
+    async def aclose(self) -> None:
+        """Let go of the server. Idempotent."""
+        backend, self._backend = self._backend, None
+        if backend is not None:
+            await backend.aclose()
+
+    async def run(self, *faces: Bus, concurrency: int = 100, signals: bool = True) -> None:
+        """Deliver to the handlers of these faces, or of all, until SIGTERM, SIGINT or `stop`; then drain.
+
+        `concurrency` is how many handlers of a face run at the same time. Signals are only caught in the main thread.
+        """
+        chosen = faces or tuple(self._handled)
+        if not chosen:
+            raise ConfigurationError("nothing to run: no bus of this app has a handler")
+        if strangers := [face for face in chosen if face not in self.faces]:
+            raise ConfigurationError(f"{strangers[0]!r} belongs to another app: let that one run it")
+        if self._stop is not None:
+            raise ConfigurationError("this app is running already")
+        keeper = LeaseKeeper(self.backend)
+        self._stop = stop = asyncio.Event()
+        keeper.start()
+        try:
+            with _stopped_by_signals(stop) if signals else _unguarded():
+                await run_together([face.work(stop, keeper, concurrency) for face in chosen], stop)
+        finally:
+            self._stop = None
+            await keeper.close()
+
+    def stop(self) -> None:
+        """Have `run` drain and return. Does nothing if it is not running."""
+        if self._stop is not None:
+            self._stop.set()
+
+    async def __aenter__(self) -> Self:
+        return await self.open()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    def _view(self, wires: Mapping[str, Wire]) -> Callable[[], StreamBackend]:
+        """The connection as a face sees it: the same one each time, until the app connects anew."""
+        known: list[tuple[RedisBackend, RedisBackend]] = []
+
+        def view() -> RedisBackend:
+            backend = self.backend
+            if not known or known[0][0] is not backend:
+                known[:] = [(backend, backend.speaking(wires))]
+            return known[0][1]
+
+        return view
+
+    def _trace_context(self, topic: str) -> tuple[str | None, str | None]:
+        return self._tracing.outgoing(topic) if self._tracing is not None else (None, None)
+
+    def __repr__(self) -> str:
+        return f"<Penstock {self._backend or 'not connected'}>"
+
+
+def _names_of(topic: str | Sequence[str]) -> list[str]:
+    names = [topic] if isinstance(topic, str) else list(topic) if isinstance(topic, (list, tuple)) else []
+    if not names or not all(isinstance(name, str) and name for name in names) or len(set(names)) != len(names):
+        raise ConfigurationError(f"a bus needs the name of one topic, or a list of different ones, not {topic!r}")
+    return names
+
+
+@contextmanager
+def _stopped_by_signals(stop: asyncio.Event) -> Iterator[None]:
+    loop = asyncio.get_running_loop()
+    caught: list[Any] = []
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGTERM, signal.SIGINT):
+            before = signal.getsignal(number)
+            try:
+                loop.add_signal_handler(number, stop.set)
+            except NotImplementedError:  # Windows
+                continue
+            caught.append((number, before))
+    try:
+        yield
+    finally:
+        for number, before in caught:
+            loop.remove_signal_handler(number)
+            if before is not None:
+                signal.signal(number, before)
+
+
+@contextmanager
+def _unguarded() -> Iterator[None]:
+    yield

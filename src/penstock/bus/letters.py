@@ -1,0 +1,198 @@
+"""Dead letters of a group: look at them, give them back to the group, or throw them away."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import TypeAlias
+
+from msgspec import Struct, field
+
+from penstock.backend import entry as stored
+from penstock.backend.base import StreamBackend
+from penstock.errors import ConfigurationError, MalformedError
+from penstock.events import Listeners, Replayed
+from penstock.message.ids import new_id
+from penstock.message.wire import Wire
+
+_PAGE = 100
+
+
+class Letter(Struct, frozen=True):
+    """A message that a group gave up, with everything known about why."""
+
+    id: str | None
+    """The message's UUID; None if the entry cannot be read as a message."""
+
+    entry_id: str
+    """Where it is, or was, in its topic."""
+
+    topic: str
+    group: str
+    reason: str
+    attempts: int
+    first: datetime
+    """When the group received it first."""
+
+    last: datetime
+    """When it was last tried."""
+
+    raw: Sequence[bytes]
+    """Fields and values as they were stored, alternating."""
+
+    details: Mapping[str, str]
+    """What else was noted: `exception`, `traceback`, `traceparent` …"""
+
+    replay: str
+    """The replay it came from, if it has died before."""
+
+    letter_id: str
+    """Its own place among the dead letters."""
+
+    stored: stored.Letter
+
+
+Where: TypeAlias = Callable[[Letter], bool]
+
+
+class ReplayReport(Struct, frozen=True):
+    """What a replay did, or, if it was a dry run, would have done."""
+
+    replay_id: str
+    matched: int
+    replayed: int = 0
+    gone: int = 0
+    """Replayed or purged by somebody else meanwhile."""
+
+    refused: dict[str, str] = field(default_factory=dict)
+    """Message or letter id → why it cannot be replayed."""
+
+
+class DeadLetters:
+    """Of one group, over the topics of a bus. Iterate to see them, oldest first."""
+
+    def __init__(
+        self, backend: Callable[[], StreamBackend], topics: Mapping[str, Wire], group: str, listeners: Listeners
+    ) -> None:
+        self._backend = backend
+        self._topics = topics
+        self._group = group
+        self._listeners = listeners
+
+    async def __aiter__(self) -> AsyncIterator[Letter]:
+        for topic in self._topics:
+            async for page in self._pages(topic, "+"):
+                for letter in page:
+                    yield letter
+
+    async def get(self, id: str) -> Letter | None:
+        """The letter of this message id, or of this place among the dead letters; None if there is none."""
+        async for letter in self:
+            if id in (letter.id, letter.letter_id):
+                return letter
+        return None
+
+    async def count(self) -> int:
+        """How many there are. Looks at each, since a topic's dead letters are shared by its groups."""
+        total = 0
+        async for _ in self:
+            total += 1
+        return total
+
+    async def replay(
+        self,
+        *,
+        ids: Iterable[str] | str | None = None,
+        where: Where | None = None,
+        dry_run: bool = False,
+        rate: float | None = None,
+    ) -> ReplayReport:
+        """Give letters back to this group, as first attempts under a new replay id. Other groups see nothing of it.
+
+        Those with these message ids or letter ids, or those for which `where` says so; with neither, all that are there
+        now. `rate` is the most per second. May be cancelled at any time: what was given back until then stays so.
+        """
+        if rate is not None and (isinstance(rate, bool) or not isinstance(rate, (int, float)) or not rate > 0):
+            raise ConfigurationError(f"replay(rate=...) is a number of messages per second above 0, not {rate!r}")
+        replay_id = new_id()
+        matched = replayed = gone = 0
+        refused: dict[str, str] = {}
+        async for topic, letters in self._chosen(ids, where, page=_PAGE if rate is None else max(1, int(rate / 10))):
+            matched += len(letters)
+            if dry_run:
+                continue
+            done = await self._backend().replay_dead(topic, self._group, [one.stored for one in letters], replay_id)
+            replayed += len(done.ok)
+            gone += len(done.gone)
+            names = {one.letter_id: one.id or one.letter_id for one in letters}
+            refused.update({names[letter_id]: reason for letter_id, reason in done.refused.items()})
+            if done.ok:
+                self._listeners.emit(Replayed(replay_id, len(done.ok), topic=topic, group=self._group))
+            if rate is not None:
+                await asyncio.sleep(len(letters) / rate)
+        return ReplayReport(replay_id, matched, replayed, gone, refused)
+
+    async def purge(
+        self, *, ids: Iterable[str] | str | None = None, where: Where | None = None, dry_run: bool = False
+    ) -> int:
+        """Throw letters away for good, chosen by ids or by `where`; returns how many."""
+        if ids is None and where is None:
+            raise ConfigurationError(
+                "purge() destroys what it is given: say which, or where=lambda letter: True for all"
+            )
+        purged = 0
+        async for topic, letters in self._chosen(ids, where):
+            purged += (
+                len(letters)
+                if dry_run
+                else await self._backend().purge_dead(topic, [letter.letter_id for letter in letters])
+            )
+        return purged
+
+    async def _chosen(
+        self, ids: Iterable[str] | str | None, where: Where | None, page: int = _PAGE
+    ) -> AsyncIterator[tuple[str, list[Letter]]]:
+        if ids is not None and where is not None:
+            raise ConfigurationError("choose dead letters by ids or by where, not by both")
+        wanted = None if ids is None else frozenset([ids] if isinstance(ids, str) else ids)
+
+        def is_chosen(letter: Letter) -> bool:
+            if wanted is not None:
+                return letter.id in wanted or letter.letter_id in wanted
+            return where is None or where(letter)
+
+        for topic in self._topics:
+            # Only what is there now: a letter that dies again while we replay must not be replayed for ever.
+            newest = await self._backend().read_dead(topic, "-", "+", 1, backwards=True)
+            if newest:
+                async for letters in self._pages(topic, newest[0].id):
+                    chosen = [letter for letter in letters if is_chosen(letter)]
+                    for start in range(0, len(chosen), page):
+                        yield topic, chosen[start : start + page]
+
+    async def _pages(self, topic: str, end: str) -> AsyncIterator[list[Letter]]:
+        start = "-"
+        while letters := await self._backend().read_dead(topic, start, end, _PAGE):
+            yield [self._open(topic, one) for one in letters if one.record.group == self._group]
+            start = f"({letters[-1].id}"
+
+    def _open(self, topic: str, letter: stored.Letter) -> Letter:
+        record = letter.record
+        try:
+            id = self._topics[topic].unpack(topic, record.entry, letter.raw).id
+        except MalformedError:
+            id = None
+        return Letter(
+            id=id,
+            entry_id=record.entry,
+            topic=topic,
+            group=record.group,
+            reason=record.reason,
+            attempts=record.attempts,
+            first=record.first,
+            last=record.last,
+            raw=letter.raw,
+            details=record.details,
+            replay=record.replay,
+            letter_id=letter.id,
+            stored=letter,
+        )

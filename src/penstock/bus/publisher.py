@@ -1,0 +1,151 @@
+"""Turning what users hand in into messages on a topic, and telling them where each one is."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import timedelta
+from typing import Any, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from penstock.backend.base import StreamBackend
+from penstock.errors import ConfigurationError, NotDurableError, PenstockError
+from penstock.message.fields import EXPIRES_AT
+from penstock.message.ids import canonical, new_id
+from penstock.message.message import Message
+from penstock.message.times import write_time
+from penstock.options import Durability, Sending
+
+Trace: TypeAlias = Callable[[str], tuple[str | None, str | None]]
+"""For a message to this topic: the trace context it is to carry, as `traceparent` and `tracestate`."""
+
+
+class Receipt(Struct, frozen=True, gc=False):
+    """The server has the message."""
+
+    id: str
+    """The message's UUID."""
+
+    entry_id: str | None
+    """Where it is in its topic; None while it is delayed."""
+
+    topic: str
+
+    duplicate: bool = False
+    """It was there already: an earlier publish of the same id has succeeded."""
+
+    replicas: int = 0
+    """How many replicas are known to have it, if that was asked for."""
+
+    on_disk: bool = False
+    """Whether it is known to be on the server's disk, if that was asked for."""
+
+
+class Publisher:
+    """Publishes to one topic."""
+
+    def __init__(self, backend: Callable[[], StreamBackend], topic: str, trace: Trace) -> None:
+        self._backend = backend
+        self._topic = topic
+        self._trace = trace
+        self._is_registered = False
+
+    async def publish(self, message: Message[Any], *, once: bool, sending: Sending | None) -> Receipt:
+        message = self._stamped(message, sending)
+        receipt = await self._publish(message, once=once, sending=sending)
+        if not self._is_registered:
+            await self._register()
+        return receipt
+
+    async def _publish(self, message: Message[Any], *, once: bool, sending: Sending | None) -> Receipt:
+        if sending is not None and sending.delay is not None:
+            return await self._later(message, sending.delay, once=once)
+        if sending is not None and sending.durability is not None:
+            return await self._durably(message, sending.durability, once=once)
+        if once:
+            (found,) = await self._backend().publish_once(self._topic, [message])
+            return Receipt(message.id, found.entry_id, self._topic, found.duplicate)
+        return Receipt(message.id, await self._backend().publish(self._topic, message), self._topic)
+
+    async def publish_many(self, messages: Iterable[Message[Any]], *, once: bool) -> "list[Receipt | PenstockError]":
+        if once:
+            return await self._many_once(list(messages))
+        ids: list[str] = []
+        topic = self._topic
+        results = await self._backend().publish_many(topic, self._noted(messages, ids))
+        if not self._is_registered:
+            await self._register()
+        return [
+            Receipt(id, result, topic) if isinstance(result, str) else result
+            for id, result in zip(ids, results, strict=True)
+        ]
+
+    async def _register(self) -> None:
+        """Have the topic listed. The message is stored by now: if this fails, it is tried with the next one."""
+        self._is_registered = True
+        try:
+            await self._backend().register(self._topic)
+        except PenstockError:
+            self._is_registered = False
+
+    def _noted(self, messages: Iterable[Message[Any]], ids: list[str]) -> Iterator[Message[Any]]:
+        parent, state = self._trace(self._topic)
+        for message in messages:
+            ids.append(message.id)
+            if parent is None or message.traceparent is not None:
+                yield message
+            else:
+                yield replace(message, traceparent=parent, tracestate=state)
+
+    async def _many_once(self, messages: list[Message[Any]]) -> "list[Receipt | PenstockError]":
+        results: list[Receipt | PenstockError] = []
+        for message in messages:
+            try:
+                results.append(await self.publish(message, once=True, sending=None))
+            except PenstockError as error:
+                results.append(error)
+        return results
+
+    async def _later(self, message: Message[Any], delay: timedelta, *, once: bool) -> Receipt:
+        (found,) = await self._backend().publish_later(self._topic, [message], delay=delay, once=once)
+        if isinstance(found, PenstockError):
+            raise found
+        return Receipt(message.id, None, self._topic, found.duplicate)
+
+    async def _durably(self, message: Message[Any], durability: Durability, *, once: bool) -> Receipt:
+        if once:
+            raise ConfigurationError("a durability cannot be asked for together with once, or an id, yet")
+        replicas, aof = durability.replicas, durability.aof
+        confirmed = await self._backend().publish_durably(
+            self._topic, message, replicas=replicas, aof=aof, timeout=durability.timeout
+        )
+        if confirmed.replicas < replicas or (aof and not confirmed.aof):
+            reached = f"{confirmed.replicas} replicas, {'on' if confirmed.aof else 'not known to be on'} disk"
+            raise NotDurableError(self._topic, message.id, confirmed.entry_id, reached)
+        return Receipt(message.id, confirmed.entry_id, self._topic, False, confirmed.replicas, confirmed.aof)
+
+    def _stamped(self, message: Message[Any], sending: Sending | None) -> Message[Any]:
+        if sending is not None:
+            headers = message.headers
+            if sending.expires_at is not None:
+                headers = {**headers, EXPIRES_AT: write_time(sending.expires_at)}
+            time, kind = sending.time or message.time, sending.type or message.type
+            message = replace(message, headers=headers, time=time, type=kind)
+        if message.traceparent is not None:
+            return message
+        parent, state = self._trace(self._topic)
+        return message if parent is None else replace(message, traceparent=parent, tracestate=state)
+
+
+def as_message(
+    body: Any, key: str | None = None, id: str | None = None, headers: Mapping[str, str] | None = None
+) -> Message[Any]:
+    """`body` in an envelope; one that is a message already is left as it is."""
+    if isinstance(body, Message):
+        if key is not None or id is not None or headers is not None:
+            raise ConfigurationError("a Message carries its own key, id and headers: do not give them again")
+        return body
+    if id is not None and not isinstance(id, str):
+        raise ConfigurationError(f"a message's id is a UUID as text, not {id!r}")
+    # One that is no UUID stays as it is: writing it says what is wrong with it.
+    id = new_id() if id is None else canonical(id) or id
+    return Message(body, id, None, key, dict(headers) if headers else {})

@@ -1,0 +1,182 @@
+"""Which handler takes which message.
+
+A message of a registered type goes to that type's handler. Any other goes, if its body is a JSON object, to the handler
+of `dict`; else to the default handler. A message without a type, where only one type is handled, is taken to be of it.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from penstock.delivery.delivery import AnyDelivery, Delivery
+from penstock.delivery.outcome import Reject
+from penstock.delivery.slot import current_slot
+from penstock.errors import UnhandledTypeError
+from penstock.message.codec import json_reader
+from penstock.message.faults import describe
+from penstock.message.strict_json import encode
+from penstock.options import Unhandled
+
+_DEPTH = 1000  # the body has passed the topic's own limit already
+
+
+class Call:
+    """A handler ready to be awaited."""
+
+    __slots__ = ("batch", "function")
+
+    def __init__(self, function: Callable[[Any], Awaitable[Any]], batch: int) -> None:
+        self.function = function
+        self.batch = batch
+
+
+class Route:
+    """Finds the handler of each message and calls it."""
+
+    def __init__(
+        self,
+        by_type: dict[str, Call],
+        objects: Call | None,
+        default: Call | None,
+        types: dict[str, type],
+        unhandled: Unhandled,
+    ) -> None:
+        self._by_type = by_type
+        self._objects = objects
+        self._default = default
+        self._skips = unhandled is Unhandled.SKIP
+        sole = len(by_type) == 1 and objects is None and default is None
+        self._sole_type = next(iter(types.items())) if sole else None
+        self.one = self._quick()
+        """Begin to handle one message: what it returns is to be awaited."""
+
+    def _quick(self) -> Callable[[AnyDelivery], Awaitable[Any]]:
+        # A closure over what hardly ever changes its kind: 0.2 µs less per message than a method that looks it up.
+        functions: dict[str | None, Callable[[Any], Awaitable[Any]]] = {}
+        functions.update({name: call.function for name, call in self._by_type.items()})
+        objects = self._objects.function if self._objects is not None else None
+        find = self._find
+
+        def one(delivery: AnyDelivery) -> Awaitable[Any]:
+            message = delivery.entry.message
+            function = functions.get(message.type)
+            if function is None:
+                if objects is None or type(message.body) is not dict:
+                    call, delivery = find(delivery)
+                    return call.function(delivery)
+                function = objects
+            return function(delivery)
+
+        return one
+
+    async def many(self, deliveries: list[AnyDelivery]) -> list[BaseException | None]:
+        """Handle messages that came together; one outcome for each."""
+        objects = self._objects
+        if (
+            objects is not None
+            and not self._by_type
+            and all(type(one.entry.message.body) is dict for one in deliveries)
+        ):
+            return await _all_outcomes(objects, deliveries)
+        outcomes: dict[int, BaseException | None] = {}
+        shares: dict[Call, list[tuple[int, AnyDelivery]]] = {}
+        for number, delivery in enumerate(deliveries):
+            try:
+                call, found = self._find(delivery)
+            except (Reject, UnhandledTypeError) as error:
+                outcomes[number] = error
+            else:
+                shares.setdefault(call, []).append((number, found))
+        for call, share in shares.items():
+            of_share = await _all_outcomes(call, [delivery for _, delivery in share])
+            outcomes.update(zip([number for number, _ in share], of_share, strict=True))
+        return [outcomes[number] for number in range(len(deliveries))]
+
+    def _find(self, delivery: AnyDelivery) -> tuple[Call, AnyDelivery]:
+        message = delivery.entry.message
+        if message.type is not None and (call := self._by_type.get(message.type)) is not None:
+            return call, delivery
+        if message.type is None and self._sole_type is not None:
+            name, tp = self._sole_type
+            return self._by_type[name], _as_type(delivery, name, tp)
+        if self._objects is not None and isinstance(message.body, dict):
+            return self._objects, delivery
+        if self._default is not None:
+            return self._default, delivery
+        if self._skips:
+            return _SKIP, delivery
+        raise UnhandledTypeError(f"no handler takes messages of type {message.type or 'none'!r}")
+
+
+async def _skip(delivery: AnyDelivery) -> None:
+    delivery.desk.skipped(delivery.entry, f"no handler takes messages of type {delivery.type or 'none'!r}")
+
+
+_SKIP = Call(_skip, 1)
+
+
+async def _all_outcomes(call: Call, deliveries: list[AnyDelivery]) -> list[BaseException | None]:
+    if len(deliveries) <= call.batch:
+        return await _outcomes(call, deliveries)
+    outcomes: list[BaseException | None] = []
+    for start in range(0, len(deliveries), call.batch):
+        outcomes += await _outcomes(call, deliveries[start : start + call.batch])
+    return outcomes
+
+
+async def _outcomes(call: Call, deliveries: list[AnyDelivery]) -> list[BaseException | None]:
+    slot = current_slot.get(None)
+    if slot is not None:
+        slot.begin()  # each handler has its own time, whatever those before it in the chunk have taken
+    if call.batch == 1:
+        return [await _outcome(call, deliveries[0])]
+    try:
+        results = await call.function(deliveries)
+    except BaseException as error:  # noqa: BLE001 - the handler's failure is the outcome of each of its messages
+        return [_cause_of(error)] * len(deliveries)
+    if results is None:
+        return [None] * len(deliveries)
+    fault = _fault(results, len(deliveries))
+    return [TypeError(fault)] * len(deliveries) if fault else list(results)
+
+
+def _fault(results: Any, count: int) -> str | None:
+    """What is wrong with a batch handler's answer, if anything."""
+    if not isinstance(results, Sequence) or isinstance(results, (str, bytes)):
+        return f"a batch handler returns None or a list of outcomes, not {type(results).__name__}"
+    if len(results) != count:
+        return f"the handler was given {count} messages and returned {len(results)} outcomes"
+    for result in results:
+        if result is not None and not isinstance(result, BaseException):
+            return f"an outcome is None or an exception, not {type(result).__name__}"
+    return None
+
+
+async def _outcome(call: Call, delivery: AnyDelivery) -> BaseException | None:
+    try:
+        await call.function(delivery)
+    except BaseException as error:  # noqa: BLE001 - as above
+        return _cause_of(error)
+    return None
+
+
+def _cause_of(error: BaseException) -> BaseException:
+    """Why a handler ended; raises what is meant for whoever awaits us, and not said by the handler."""
+    slot, task = current_slot.get(None), asyncio.current_task()
+    if slot is not None:
+        return slot.cause_of(error)
+    if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+        raise error
+    return error
+
+
+def _as_type(delivery: AnyDelivery, name: str, tp: type) -> AnyDelivery:
+    """The same delivery with a body of `tp`."""
+    message = delivery.entry.message
+    try:
+        body = json_reader(tp)(encode(message.body), _DEPTH)
+    except Exception as error:
+        raise Reject(f"its payload cannot be read as {name}: {describe(error)}") from error
+    return Delivery(replace(delivery.entry, message=replace(message, body=body)), delivery.desk)

@@ -1,0 +1,262 @@
+"""Runners that share batches: each takes the next entry, awaits its handler in place, and notes the outcome.
+
+No task, timeout or semaphore per message: at these rates each would cost more than everything else together. A handler
+that takes too long is cancelled by a watchman who looks at all runners now and then.
+"""
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from itertools import islice
+from typing import Any, TypeAlias
+
+from penstock.backend.entry import ClaimedMessage, FetchedEntry, Malformed
+from penstock.delivery.delivery import AnyDelivery, Delivery
+from penstock.delivery.desk import Desk
+from penstock.delivery.duty import Duty
+from penstock.delivery.expiry import has_expired
+from penstock.delivery.holdings import Batch, Holdings, Place
+from penstock.delivery.slot import Slot, current_slot
+from penstock.errors import ExpiredError
+from penstock.events import HandlerStuck
+from penstock.options import AckMode
+
+Handle: TypeAlias = Callable[[AnyDelivery], Awaitable[object]]
+HandleMany: TypeAlias = Callable[[list[AnyDelivery]], Awaitable[Sequence[BaseException | None]]]
+"""Handles several at once: None, or what went wrong, for each."""
+
+_clock = time.monotonic
+_GRACE = 1.0  # seconds in which a cancelled handler may clean up before it is called stuck
+
+
+class Crew:
+    """As many runners as deliveries may run at the same time."""
+
+    def __init__(self, duty: Duty, desk: Desk, holdings: Holdings, handle: Handle | HandleMany) -> None:
+        self._duty = duty
+        self._plan = plan = duty.plan
+        self._timeout = plan.options.timeout.total_seconds()
+        self.slots = [Slot(self._timeout) for _ in range(plan.concurrency)]
+        self.lone_slot = Slot(self._timeout)
+        """For a delivery that runs outside the shared batches."""
+
+        self.all_slots = (*self.slots, self.lone_slot)
+        self.heartbeat = _clock()
+        """When the loop last had a turn, to within a second or so."""
+
+        self._desk = desk
+        self._lost = holdings.lost
+        self._handle: Any = handle
+        self._acks = plan.options.ack is AckMode.ON_SUCCESS
+        self._loop = asyncio.get_running_loop()
+        self._batch: Batch | None = None
+        self._queue: deque[Batch] = deque()
+        self._resting: list[asyncio.Future[None]] = []
+        self._hungry = asyncio.Event()
+        self._hungry.set()
+        self._someone_free = asyncio.Event()
+        self._all_free = asyncio.Event()
+        self._closing = False
+        self._is_held = False
+
+    def start(self) -> None:
+        for slot in self.slots:
+            slot.task = self._loop.create_task(self._work(slot))
+        self._watchman = self._loop.create_task(self._watch())
+
+    def give(self, batch: Batch) -> None:
+        """Have this batch run after those given before."""
+        self._hungry.clear()
+        if self._batch is None and not self._is_held:
+            self._batch = batch
+            self._wake_one()
+        else:
+            self._queue.append(batch)
+
+    async def hungry(self) -> None:
+        """Returns when everything that was given has been begun."""
+        await self._hungry.wait()
+
+    @property
+    def free(self) -> int:
+        return len(self._resting)
+
+    async def somebody_free(self) -> None:
+        await self._someone_free.wait()
+
+    def take_back(self) -> set[Place]:
+        """What was given and not begun; it will not be."""
+        batches = [*([self._batch] if self._batch else []), *self._queue]
+        self._batch = None
+        self._queue.clear()
+        self._hungry.set()
+        return {(entry.stream, entry.id) for batch in batches for entry in batch.waiting}
+
+    async def close(self, seconds: float) -> set[Place]:
+        """Wait for running handlers, then cancel them. Returns what is run by those that would not stop."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._all_free.wait(), seconds)
+        self._closing = True  # not before: a runner that ends instead of resting would never be counted as free
+        self._watchman.cancel()
+        for slot in self.slots:
+            slot.end()
+        await asyncio.wait([slot.task for slot in self.slots if slot.task is not None], timeout=_GRACE)
+        return {(entry.stream, entry.id) for slot in self.slots if slot.goes_on for entry in slot.entries}
+
+    @asynccontextmanager
+    async def alone(self) -> AsyncIterator[None]:
+        """Let the runners finish their batch, and give them nothing more until this is left."""
+        self._is_held = True
+        try:
+            while self._batch is not None or len(self._resting) < len(self.slots):
+                await self._all_free.wait()
+                await asyncio.sleep(0)  # one that was just woken is not counted yet
+            yield
+        finally:
+            self._is_held = False
+            self._next_page()
+
+    async def run(self, slot: Slot, batch: Batch) -> None:
+        """Deliver what is waiting in `batch`, alone or beside other runners of the same batch."""
+        if self._plan.chunk > 1:
+            await self._run_chunks(slot, batch)
+        else:
+            await self._run_singly(slot, batch)
+        slot.work = None
+
+    async def _work(self, slot: Slot) -> None:
+        current_slot.set(slot)
+        while not self._closing:
+            batch = self._batch
+            if batch is None:
+                await self._rest()
+                continue
+            await self.run(slot, batch)
+            if self._batch is batch:
+                self._turn_page()
+
+    async def _run_singly(self, slot: Slot, batch: Batch) -> None:
+        handle, desk, lost, acks = self._handle, self._desk, self._lost, self._acks
+        started = slot.started = _clock()
+        for entry in batch.waiting:
+            if (type(entry) is not ClaimedMessage or lost or entry.message.headers) and not self._is_fit(batch, entry):
+                continue
+            slot.work = entry
+            try:
+                await handle(Delivery(entry, desk))
+            except BaseException as error:  # noqa: BLE001 - also SystemExit: a worker never dies of a message
+                self._raised(slot, batch, (entry,), error)
+            else:
+                if slot.timed_out:
+                    slot.finished()
+                if acks and (batch.by_hand is None or entry.id not in batch.by_hand):
+                    # Looked up after the await: what was there before may have been flushed meanwhile.
+                    batch.done.append(entry)
+                    if not desk.is_due:
+                        desk.soon()
+            now = _clock()
+            batch.seconds += now - started
+            started = slot.started = now
+
+    async def _run_chunks(self, slot: Slot, batch: Batch) -> None:
+        size = self._plan.chunk
+        while taken := list(islice(batch.waiting, size)):
+            chunk: list[Any] = taken
+            if self._lost or not all(type(one) is ClaimedMessage and not one.message.headers for one in taken):
+                chunk = [entry for entry in taken if self._is_fit(batch, entry)]
+                if not chunk:
+                    continue
+            started = slot.started = _clock()
+            slot.work = chunk
+            try:
+                results = await self._handle([Delivery(entry, self._desk) for entry in chunk])
+            except BaseException as error:  # noqa: BLE001 - as above
+                self._raised(slot, batch, chunk, error)
+            else:
+                slot.finished()
+                self._returned(batch, chunk, results)
+            batch.seconds += _clock() - started
+
+    def _returned(self, batch: Batch, chunk: Sequence[ClaimedMessage], results: Sequence[BaseException | None]) -> None:
+        if self._acks and batch.by_hand is None and results.count(None) == len(chunk):
+            batch.done += chunk
+            self._desk.soon()
+            return
+        for entry, error in zip(chunk, results, strict=True):
+            if error is not None:
+                self._desk.failed(batch, entry, error)
+            elif self._acks and (batch.by_hand is None or entry.id not in batch.by_hand):
+                batch.done.append(entry)
+        self._desk.soon()
+
+    def _raised(self, slot: Slot, batch: Batch, entries: Sequence[ClaimedMessage], error: BaseException) -> None:
+        error = slot.cause_of(error)
+        for entry in entries:
+            self._desk.failed(batch, entry, error)
+
+    def _is_fit(self, batch: Batch, entry: FetchedEntry) -> bool:
+        """False if `entry` cannot, need not, or must not be handled; that is taken care of."""
+        if isinstance(entry, Malformed):
+            self._desk.malformed(batch, entry)
+            return False
+        if (entry.stream, entry.id) in self._lost:
+            self._desk.let_go(batch, entry)
+            return False
+        if has_expired(entry.message):
+            self._desk.failed(batch, entry, ExpiredError("it expired before it was handled"))
+            return False
+        return True
+
+    def _turn_page(self) -> None:
+        self._desk.flush()
+        self._batch = None
+        if not self._is_held:
+            self._next_page()
+
+    def _next_page(self) -> None:
+        if self._queue:
+            self._batch = self._queue.popleft()
+            self._wake_one()
+        else:
+            self._hungry.set()
+
+    async def _rest(self) -> None:
+        future: asyncio.Future[None] = self._loop.create_future()
+        self._resting.append(future)
+        self._someone_free.set()
+        if len(self._resting) == len(self.slots):
+            self._all_free.set()
+        await future
+        # Each wakes the next, as long as there is something to take: waking all at once would be waste if the first
+        # one never has to wait.
+        if self._batch is not None:
+            self._wake_one()
+
+    def _wake_one(self) -> None:
+        # The last to rest is the first to wake. Those cancelled at the end are skipped.
+        while self._resting:
+            future = self._resting.pop()
+            self._all_free.clear()
+            if not self._resting:
+                self._someone_free.clear()
+            if not future.done():
+                future.set_result(None)
+                return
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(min(1.0, self._timeout / 4))
+            now = self.heartbeat = _clock()
+            for slot in self.all_slots:
+                if slot.work is not None and now - slot.started > self._timeout:
+                    slot.time_out()
+                    if now - slot.started > self._timeout + _GRACE and not slot.is_reported:
+                        slot.is_reported = True
+                        self._report(slot, now - slot.started)
+
+    def _report(self, slot: Slot, seconds: float) -> None:
+        for entry in slot.entries:
+            facts = (entry.message.id, entry.origin, seconds, False)
+            self._duty.tell(HandlerStuck, *facts)

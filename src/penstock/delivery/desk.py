@@ -1,0 +1,169 @@
+"""Where outcomes are handed in. They are settled together: at the end of a batch, or a few milliseconds later."""
+
+import asyncio
+import traceback
+from collections.abc import Sequence
+
+from penstock.backend.entry import ClaimedMessage, DeadLetter, FetchedEntry, Malformed, Park
+from penstock.delivery.duty import Duty
+from penstock.delivery.holdings import Batch, Holdings, Outcomes
+from penstock.delivery.outcome import Dead, RetryAfter, Snooze, decide
+from penstock.delivery.settlement import Settlement
+from penstock.errors import LeaseLostError
+from penstock.events import Failed, Lost, Scope, Skipped
+from penstock.options import AckMode
+
+_FLUSH_SECONDS = 0.002
+_LONGEST_TRACEBACK = 8000
+
+
+class Desk:
+    """Takes the outcome of each delivery and sees that it is settled."""
+
+    def __init__(self, duty: Duty, holdings: Holdings, settlement: Settlement) -> None:
+        self.topic = duty.plan.topic
+        self.group = duty.plan.group
+        self.max_attempts = duty.plan.retry.attempts
+        self.is_due = False
+        """Whether a flush is under way already."""
+
+        self._duty = duty
+        self._retry = duty.plan.retry
+        self._ack = duty.plan.options.ack
+        self._holdings = holdings
+        self._settlement = settlement
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._settling: set[asyncio.Task[None]] = set()
+        self._by_hand: dict[tuple[str, str], asyncio.Future[None]] = {}
+
+    def failed(self, batch: Batch, entry: ClaimedMessage, error: BaseException) -> None:
+        """The handler of `entry` raised `error`, or may as well have."""
+        if not isinstance(error, Snooze):
+            message = entry.message
+            self._duty.tell(Failed, message.id, entry.origin, message.type, entry.state.attempt, error)
+        if self._ack is AckMode.ON_RECEIVE:
+            self._duty.trouble(Scope.DROP, error)
+            return
+        if batch.by_hand is not None and entry.id in batch.by_hand:
+            return
+        self._decide(batch, entry, error)
+
+    def _decide(self, batch: Batch, entry: ClaimedMessage, error: BaseException) -> None:
+        outcome = decide(error, entry.state.attempt, self._retry)
+        if isinstance(outcome, RetryAfter):
+            batch.parked.append(Park(entry, outcome.delay, outcome.attempt, outcome.reason))
+        elif isinstance(outcome, Dead):
+            batch.dead.append(DeadLetter(entry, outcome.reason, _details(entry, error)))
+        self.soon()
+
+    def skipped(self, entry: ClaimedMessage, reason: str) -> None:
+        """`entry` counts as done although nobody has handled it."""
+        self._duty.tell(Skipped, entry.message.id, entry.origin, reason)
+
+    def refuse(self, batch: Batch, entry: FetchedEntry, reason: str) -> None:
+        """Nothing can be done with `entry`: dead-letter it."""
+        batch.dead.append(DeadLetter(entry, reason))
+        self.soon()
+
+    def malformed(self, batch: Batch, entry: Malformed) -> None:
+        """`entry` cannot be read, or is not there any more: dead-letter what is left of it."""
+        if entry.lost:
+            self._duty.tell(Lost, entry.origin, entry.origin, 1, entry.error.reason)
+        self.refuse(batch, entry, entry.error.reason)
+
+    def let_go(self, batch: Batch, entry: FetchedEntry) -> None:
+        """`entry` is somebody else's by now: nothing is to be settled."""
+        self._holdings.settled(batch, [entry.id])
+
+    async def settle_on_receipt(self, batch: Batch, entries: Sequence[ClaimedMessage]) -> None:
+        """Ack entries before they are run: from now on they are delivered at most once."""
+        await self._settlement.ack(batch.stream, entries)
+        self._holdings.settled(batch, [entry.id for entry in entries])
+
+    async def settle_by_hand(self, entry: ClaimedMessage, error: BaseException | None) -> None:
+        """As if the handler had ended now, well or with `error`; returns when it is settled."""
+        batch, place = self._holdings.find(entry), (entry.stream, entry.id)
+        if batch is None or (batch.by_hand is not None and entry.id in batch.by_hand):
+            raise LeaseLostError(
+                f"message {entry.message.id} of topic {self.topic!r} is not in group {self.group!r}'s hands here any"
+                " more: it was settled before, or its lease ran out"
+            )
+        batch.by_hand = batch.by_hand or set()
+        batch.by_hand.add(entry.id)
+        settled = self._by_hand[place] = self._loop.create_future()
+        if error is None:
+            batch.done.append(entry)
+        else:
+            self._decide(batch, entry, error)
+        self._loop.call_soon(self.flush)
+        try:
+            await asyncio.shield(settled)
+        finally:
+            self._by_hand.pop(place, None)
+
+    def soon(self) -> None:
+        """Settle what has an outcome within a few milliseconds, together with what follows until then."""
+        if not self.is_due:
+            self.is_due = True
+            self._timer = self._loop.call_later(_FLUSH_SECONDS, self.flush)
+
+    def flush(self) -> None:
+        """Begin to settle everything that has an outcome."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self.is_due = False
+        for batch in self._holdings.batches:
+            if batch.done or batch.parked or batch.dead:
+                task = self._loop.create_task(self._settle(batch, batch.take_outcomes()))
+                self._settling.add(task)
+                task.add_done_callback(self._settling.discard)
+
+    async def settled(self, within: float | None = None) -> None:
+        """Returns when everything that has an outcome now is settled, or after so many seconds."""
+        self.flush()
+        if self._settling:
+            await asyncio.wait(tuple(self._settling), timeout=within)
+
+    async def close(self, seconds: float) -> None:
+        """Settle everything that has an outcome; what cannot be settled in that time stays pending."""
+        await self.settled(within=seconds)
+        for task in self._settling:
+            task.cancel()
+
+    async def _settle(self, batch: Batch, outcomes: Outcomes) -> None:
+        fenced = await self._settlement.settle(batch.stream, outcomes)
+        entries = outcomes.entries
+        self._holdings.settled(batch, [entry.id for entry in entries])
+        if self._by_hand:
+            self._answer(entries, fenced)
+
+    def _answer(self, entries: Sequence[FetchedEntry], fenced: frozenset[str]) -> None:
+        for entry in entries:
+            waiting = self._by_hand.get((entry.stream, entry.id))
+            if waiting is None or waiting.done():
+                continue
+            if entry.id in fenced:
+                place = f"entry {entry.id} of {entry.stream!r}"
+                waiting.set_exception(LeaseLostError(f"{place} is another consumer's by now: it is not settled"))
+            else:
+                waiting.set_result(None)
+
+
+def _details(entry: ClaimedMessage, error: BaseException) -> dict[str, str]:
+    """What an operator wants to know, as plain text: it is never turned back into code."""
+    kind = type(error)
+    details = {"exception": f"{kind.__module__}.{kind.__qualname__}"}
+    details["traceback"] = _trace_of(error)[-_LONGEST_TRACEBACK:]
+    for name in ("traceparent", "tracestate"):
+        if (value := getattr(entry.message, name)) is not None:
+            details[name] = value
+    return details
+
+
+def _trace_of(error: BaseException) -> str:
+    try:
+        return "".join(traceback.format_exception(error))
+    except BaseException as unprintable:  # noqa: BLE001 - an exception can be as broken as the code that made it
+        return f"it cannot be shown: {type(unprintable).__name__}"

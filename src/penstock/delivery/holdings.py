@@ -1,0 +1,143 @@
+"""What is leased to this worker: batches of entries, from the read that brought them until the last one is settled.
+
+The lease thread looks in here too. It only reads, and only lists that are appended to, so neither side needs a lock.
+"""
+
+import asyncio
+import time
+from collections.abc import Collection, Iterator, Sequence
+from itertools import chain
+from typing import Any, NamedTuple, TypeAlias
+
+from penstock.backend.entry import ClaimedMessage, DeadLetter, FetchedEntry, Park
+
+Place: TypeAlias = tuple[str, str]
+"""A stream, and an entry id in it."""
+
+
+class Batch:
+    """Entries of one stream that were read together."""
+
+    __slots__ = (
+        "by_hand",
+        "dead",
+        "done",
+        "ids",
+        "left",
+        "parked",
+        "read_at",
+        "seconds",
+        "settled",
+        "stream",
+        "waiting",
+    )
+
+    def __init__(self, stream: str, ids: Sequence[str], waiting: Iterator[Any]) -> None:
+        self.stream = stream
+        self.ids = ids
+        self.read_at = time.monotonic()
+        self.waiting = waiting
+        """Not begun yet. Shared by all runners: each takes the next one from here."""
+
+        self.done: list[ClaimedMessage] = []
+        self.parked: list[Park] = []
+        self.dead: list[DeadLetter] = []
+        self.seconds = 0.0
+        """Time spent in the handlers of what is in `done`, `parked` and `dead`."""
+
+        self.by_hand: set[str] | None = None
+        """Entry ids that a handler has settled itself: how it ends makes no difference to them any more."""
+
+        self.left = len(ids)
+        self.settled: list[Sequence[str]] = []
+
+    def take_outcomes(self) -> "Outcomes":
+        """What has come together since the last time; from now on somebody else sees to it."""
+        taken = Outcomes(self.done, self.parked, self.dead, self.seconds)
+        self.done, self.parked, self.dead, self.seconds = [], [], [], 0.0
+        return taken
+
+    def unsettled(self) -> list[str]:
+        settled = set(chain.from_iterable(tuple(self.settled)))
+        return [id for id in self.ids if id not in settled]
+
+
+class Outcomes(NamedTuple):
+    """Outcomes of one batch that are settled together."""
+
+    done: list[ClaimedMessage]
+    parked: list[Park]
+    dead: list[DeadLetter]
+    seconds: float
+
+    @property
+    def entries(self) -> Sequence[FetchedEntry]:
+        if not self.parked and not self.dead:
+            return self.done
+        return [*self.done, *[park.entry for park in self.parked], *[letter.entry for letter in self.dead]]
+
+
+class Holdings:
+    """Every batch that has something unsettled."""
+
+    def __init__(self) -> None:
+        self.batches: list[Batch] = []
+        self.lost: set[Place] = set()
+        """What another consumer took while we held it."""
+
+        self.finished = 0
+        """How many entries have been settled since the worker began."""
+
+        self._changed = asyncio.Event()
+
+    def add(self, batch: Batch) -> None:
+        self.batches.append(batch)
+
+    def settled(self, batch: Batch, ids: Sequence[str]) -> None:
+        """These need no care any more; each is told once."""
+        batch.settled.append(ids)
+        batch.left -= len(ids)
+        self.finished += len(ids)
+        if self.lost:
+            self.lost.difference_update([(batch.stream, id) for id in ids])
+        if batch.left <= 0 and batch in self.batches:
+            self.batches.remove(batch)
+        self._changed.set()
+
+    def find(self, entry: FetchedEntry) -> Batch | None:
+        """The batch this very entry is in, unless it is settled."""
+        for batch in self.batches:
+            if batch.stream == entry.stream and entry.id in batch.unsettled():
+                return batch
+        return None
+
+    def forget(self, places: Collection[Place]) -> None:
+        """These are not ours to look after any more, settled or not."""
+        for batch in tuple(self.batches):
+            if mine := [id for id in batch.unsettled() if (batch.stream, id) in places]:
+                self.settled(batch, mine)
+
+    def forget_older_than(self, moment: float) -> None:
+        for batch in tuple(self.batches):
+            if batch.read_at < moment:
+                self.batches.remove(batch)
+
+    def all_unsettled(self) -> set[Place]:
+        return {(batch.stream, id) for batch in self.batches for id in batch.unsettled()}
+
+    @property
+    def count(self) -> int:
+        return sum(batch.left for batch in self.batches)
+
+    async def fewer_than(self, most: int) -> None:
+        """Returns when less than so many are unsettled."""
+        while self.count >= most:
+            self._changed.clear()
+            await self._changed.wait()
+
+    def unsettled(self, stream: str) -> list[str]:
+        return [id for batch in tuple(self.batches) if batch.stream == stream for id in batch.unsettled()]
+
+    def read_between(self, oldest: float, newest: float) -> list[tuple[str, list[str]]]:
+        """(stream, unsettled entry ids) of the batches that were read between these moments."""
+        return [(batch.stream, batch.unsettled()) for batch in tuple(self.batches) if oldest <= batch.read_at <= newest]

@@ -1,0 +1,97 @@
+"""Watches over the stream and the group themselves: whether they are still those we knew, and what was lost."""
+
+import asyncio
+
+from penstock.backend import keys
+from penstock.backend.sighting import Sighting
+from penstock.delivery.duty import Duty
+from penstock.events import GroupRestored, Lost, PauseChanged
+
+
+class Outlook:
+    """What is known of the topic and its group, refreshed about once a second."""
+
+    def __init__(self, duty: Duty) -> None:
+        self._duty = duty
+        self._plan = duty.plan
+        self._known: Sighting | None = None
+        self._told_replaced = False
+        self._running = asyncio.Event()
+        self._running.set()
+
+    @property
+    def sighting(self) -> Sighting | None:
+        """The last one."""
+        return self._known
+
+    async def enter(self) -> None:
+        """Make sure that topic, group and retry stream are there."""
+        plan = self._plan
+        await self._duty.backend.register(plan.topic)
+        await self._duty.backend.create_group(plan.topic, plan.group, plan.start)
+        await self._duty.backend.create_group(keys.retry(plan.topic, plan.group), plan.group)
+        await self.look()
+
+    async def not_paused(self) -> None:
+        await self._running.wait()
+
+    async def look(self) -> None:
+        """Look once, and tell listeners what has changed for the worse."""
+        plan = self._plan
+        seen, known = await self._duty.backend.watch(plan.topic, plan.group), self._known
+        if not seen.group_exists:
+            await self.restore()
+            return
+        self._known = seen
+        await self._obey(paused=seen.paused)
+        was_epoch = seen.previous_epoch or (known.epoch if known is not None else None)
+        if was_epoch is not None and was_epoch != seen.epoch:
+            if not self._told_replaced:
+                self._tell_replaced(seen, known)
+            self._told_replaced = False
+        elif known is not None and _order(seen.last_id) < _order(known.last_id):
+            self._duty.tell(Lost, seen.last_id, known.last_id, None, _WENT_BACK)
+        elif seen.missed:
+            until = seen.first_id if _order(seen.last_delivered) < _order(seen.first_id) else seen.last_delivered
+            self._duty.tell(Lost, seen.previous_last_delivered or "0-0", until, seen.missed, _TRIMMED)
+        elif seen.deleted_unread is not None:
+            self._duty.tell(Lost, seen.last_delivered, seen.deleted_unread, None, _DELETED)
+
+    async def restore(self) -> None:
+        """Make the group again after it vanished: where it was if the stream is the same, else from the beginning."""
+        plan, known = self._plan, self._known
+        start, same_epoch = await self._duty.backend.restore_group(plan.topic, plan.group)
+        await self._duty.backend.create_group(keys.retry(plan.topic, plan.group), plan.group)
+        self._duty.tell(GroupRestored, start, same_epoch)
+        if not same_epoch and known is not None:
+            self._duty.tell(Lost, known.low_water or "0-0", known.last_id or "0-0", None, _REPLACED)
+            self._known = None
+            self._told_replaced = True  # the next look finds the other epoch too
+
+    def _tell_replaced(self, seen: Sighting, known: Sighting | None) -> None:
+        low = seen.previous_low_water or (known.low_water if known is not None else None)
+        last = (known.last_id if known is not None else None) or seen.previous_last_delivered
+        self._duty.tell(Lost, low or "0-0", last or "0-0", None, _REPLACED)
+
+    async def _obey(self, *, paused: bool) -> None:
+        if paused is self._running.is_set():
+            if paused:
+                self._running.clear()
+                plan = self._plan
+                # The reader may be waiting for entries, and would run what it gets.
+                await self._duty.backend.stop_reading(plan.streams, plan.group, plan.consumer)
+            else:
+                self._running.set()
+            self._duty.tell(PauseChanged, paused)
+
+
+def _order(id: str | None) -> tuple[int, int]:
+    """Entry ids as numbers, for comparing; none at all comes before the first."""
+    milliseconds, _, sequence = (id or "0-0").partition("-")
+    return int(milliseconds), int(sequence)
+
+
+_TRIMMED = "they were trimmed or deleted before the group had read them"
+_REPLACED = "the stream was deleted, replaced or renamed away: what the group had not settled is gone with it"
+_WENT_BACK = "the server's last entry is older than one that was there before: it has lost its latest writes"
+_DELETED = "they were deleted before the group had read them; how many, the server does not tell"

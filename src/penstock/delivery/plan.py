@@ -1,0 +1,74 @@
+"""What one worker is to do: which group of which topic, as whom, and on which terms."""
+
+import os
+import re
+import secrets
+import socket
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from penstock.backend import keys
+from penstock.errors import ConfigurationError
+from penstock.options import LEASE, Retry, Subscription, check_count, check_duration, check_kind
+
+_1970 = datetime(1970, 1, 1, tzinfo=UTC)
+_ENTRY_ID = re.compile(r"[0-9]{1,20}(-[0-9]{1,20})?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Terms of delivery, checked."""
+
+    topic: str
+    group: str
+    retry: Retry = field(default_factory=Retry)
+    lease: timedelta = LEASE
+
+    start: str = "0"
+    """Where a group that does not exist yet begins: an entry id, "0" for all there is, "$" for what comes."""
+
+    concurrency: int = 100
+
+    chunk: int = 1
+    """Most messages a handler takes at once."""
+
+    options: Subscription = field(default_factory=Subscription)
+    consumer: str = ""
+
+    def __post_init__(self) -> None:
+        check_kind("retry", self.retry, Retry)
+        check_kind("options", self.options, Subscription)
+        keys.check_topic(self.topic)
+        keys.check_name("group", self.group)
+        check_duration("the lease", self.lease, least=timedelta(milliseconds=100))
+        check_count("concurrency", self.concurrency)
+        check_count("the size of a batch", self.chunk)
+        if not self.consumer:
+            object.__setattr__(self, "consumer", self.options.consumer or unique_consumer())
+
+    @property
+    def streams(self) -> tuple[str, str]:
+        """What the group reads: its own retries first, since they have waited longer."""
+        return keys.retry(self.topic, self.group), self.topic
+
+
+def unique_consumer() -> str:
+    """A name no other process has, and in which an operator sees where it runs."""
+    host = re.sub(r"[^A-Za-z0-9_-]", "-", socket.gethostname())[:64]
+    return f"{host}.{os.getpid()}.{secrets.token_hex(4)}"
+
+
+def start_id(start: str | datetime) -> str:
+    """Where a new group begins, as the server takes it: "earliest", "latest", an entry id, or a moment."""
+    if isinstance(start, datetime):
+        if start.tzinfo is None:
+            raise ConfigurationError(f"a start in time needs an offset, and {start!r} has none")
+        # The group begins behind this id, so with the first entry of that very millisecond. In whole numbers: a float
+        # is sometimes one millisecond off, and would skip entries.
+        return f"{max(1, (start - _1970) // timedelta(milliseconds=1)) - 1}-{2**64 - 1}"
+    if start in ("earliest", "latest"):
+        return "0" if start == "earliest" else "$"
+    is_id = isinstance(start, str) and _ENTRY_ID.fullmatch(start) is not None
+    if not is_id or max(int(part) for part in start.split("-")) >= 2**64:
+        raise ConfigurationError(f"a group starts at 'earliest', 'latest', an entry id or a datetime, not {start!r}")
+    return start

@@ -1,0 +1,96 @@
+"""Reads what is new for the group, as fast as the crew takes it, and never gives up."""
+
+import time
+from datetime import timedelta
+
+from penstock.backend.pace import Pace
+from penstock.backend.sheaf import Sheaf
+from penstock.delivery.appetite import Appetite
+from penstock.delivery.crew import Crew
+from penstock.delivery.duty import Duty
+from penstock.delivery.holdings import Holdings
+from penstock.delivery.intake import Intake
+from penstock.delivery.outlook import Outlook
+from penstock.errors import GroupMissingError, PenstockError
+from penstock.events import Scope
+from penstock.options import AckMode
+
+_BLOCK = timedelta(seconds=5)
+_MOST_HELD = 10_000
+
+
+class Reader:
+    """One reading loop: topic and retry stream together, one batch read ahead when the crew is fast enough."""
+
+    def __init__(
+        self,
+        duty: Duty,
+        crew: Crew,
+        intake: Intake,
+        holdings: Holdings,
+        outlook: Outlook,
+    ) -> None:
+        self._duty = duty
+        self._plan = duty.plan
+        self._crew = crew
+        self._intake = intake
+        self._holdings = holdings
+        self._outlook = outlook
+        self._appetite = Appetite()
+        self._pace = Pace()
+        self._asked_ahead = False
+        self._read_at = time.monotonic()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await self._outlook.not_paused()
+            await self._crew.hungry()
+            # Outcomes that the server does not take are held, and renewed; reading on would only add to them.
+            await self._holdings.fewer_than(_MOST_HELD + 4 * self._plan.concurrency)
+            count = self._appetite.next(self._crew.free, self._holdings.finished)
+            if self._plan.options.ack is AckMode.ON_RECEIVE:
+                count = min(count, self._crew.free)  # what is acked must be begun at once, or a crash would lose it all
+            if not count:
+                await self._crew.somebody_free()
+                continue
+            try:
+                await self._read(count)
+                self._pace.succeeded()
+            except GroupMissingError as error:
+                self._tell(error)
+                await self._restore()
+            except PenstockError as error:
+                self._tell(error)
+                self._pace.failed()
+                await self._pace.ready()
+
+    async def _read(self, count: int) -> None:
+        plan = self._plan
+        ahead = self._plan.options.ack is not AckMode.ON_RECEIVE and self._appetite.may_read_ahead(count)
+        # An answer to what was asked ahead may have waited for us since then, with nobody renewing its leases.
+        leased_at = self._read_at if self._asked_ahead else time.monotonic()
+        sheaves = await self._duty.backend.read_sheaves(
+            plan.streams, plan.group, plan.consumer, count, _BLOCK, ahead=ahead
+        )
+        self._asked_ahead, self._read_at = ahead, time.monotonic()
+        if self._read_at - leased_at > plan.lease.total_seconds() / 3:
+            sheaves = [await self._still_ours(sheaf) for sheaf in sheaves]
+        for sheaf in sheaves:
+            self._appetite.got(len(sheaf), count, sheaf.mean_bytes)
+            self._crew.give(await self._intake.take(sheaf))
+
+    async def _still_ours(self, sheaf: Sheaf) -> Sheaf:
+        lost = await self._duty.backend.renew(sheaf.stream, self._plan.group, self._plan.consumer, sheaf.ids)
+        return sheaf.without(frozenset(lost)) if lost else sheaf
+
+    async def _restore(self) -> None:
+        try:
+            await self._outlook.restore()
+        except PenstockError as error:
+            self._tell(error)
+            self._pace.failed()
+            await self._pace.ready()
+
+    def _tell(self, error: PenstockError) -> None:
+        self._duty.trouble(Scope.READ, error)

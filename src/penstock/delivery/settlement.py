@@ -1,0 +1,102 @@
+"""Outcomes on their way to the server: tried until it takes them, then told to listeners."""
+
+from collections.abc import Awaitable, Callable, Sequence
+
+from penstock.backend.entry import Claim, ClaimedMessage, DeadLetter, FetchedEntry, Malformed, Park, Settled
+from penstock.backend.pace import Pace
+from penstock.delivery.duty import Duty
+from penstock.delivery.holdings import Outcomes
+from penstock.errors import GroupMissingError, PenstockError
+from penstock.events import DeadLettered, Fenced, Handled, Parked, Scope
+
+
+class Settlement:
+    """Settles for one worker."""
+
+    def __init__(self, duty: Duty, on_park: Callable[[float], None]) -> None:
+        self._duty = duty
+        self._plan = duty.plan
+        self._on_park = on_park
+        self._dedupe = duty.plan.options.dedupe
+
+    async def settle(self, stream: str, outcomes: Outcomes) -> frozenset[str]:
+        """Returns when the server has all of them, with the ids of those that were another consumer's by then."""
+        done, parked, dead, seconds = outcomes
+        fenced: tuple[str, ...] = ()
+        if done:
+            fenced += (await self._insist(lambda: self._complete(stream, done))).fenced
+            self._duty.tell(Handled, len(done) - len(fenced), seconds)
+        if parked:
+            settled = await self._insist(lambda: self._settle(stream, parked=parked))
+            fenced += settled.fenced
+            self._tell_parked(parked, settled)
+        if dead:
+            settled = await self._insist(lambda: self._settle(stream, dead=dead))
+            fenced += settled.fenced
+            self._tell_dead(dead, settled)
+        if self._dedupe is not None and (parked or dead):
+            await self._give_up_claims([*[park.entry for park in parked], *[letter.entry for letter in dead]])
+        if fenced:
+            self._duty.tell(Fenced, fenced)
+        return frozenset(fenced)
+
+    async def ack(self, stream: str, entries: Sequence[ClaimedMessage]) -> None:
+        """Have entries done before they are run."""
+        await self._insist(lambda: self._complete(stream, entries))
+
+    async def _insist(self, act: Callable[[], Awaitable[Settled]]) -> Settled:
+        pace = Pace()
+        while True:
+            try:
+                return await act()
+            except GroupMissingError:
+                # Nothing is pending for a group that is gone; its successor delivers these once more.
+                return Settled()
+            except Exception as error:  # noqa: BLE001 - whatever it is, giving up would leave them leased for ever
+                # Held on to, and renewed, until the server takes them: dropped here, a failure would not be counted.
+                self._duty.trouble(Scope.SETTLE, error)
+                pace.failed()
+                await pace.ready()
+
+    def _complete(self, stream: str, done: Sequence[ClaimedMessage]) -> Awaitable[Settled]:
+        if self._dedupe is None:
+            return self._settle(stream, done=done)
+        group, consumer = self._plan.group, self._plan.consumer
+        return self._duty.backend.complete_handling(stream, group, consumer, done, self._dedupe)
+
+    def _settle(
+        self,
+        stream: str,
+        *,
+        done: Sequence[ClaimedMessage] = (),
+        parked: Sequence[Park] = (),
+        dead: Sequence[DeadLetter] = (),
+    ) -> Awaitable[Settled]:
+        plan = self._plan
+        return self._duty.backend.settle(stream, plan.group, plan.consumer, done=done, parked=parked, dead=dead)
+
+    async def _give_up_claims(self, entries: Sequence[FetchedEntry]) -> None:
+        claims = [claim_of(entry) for entry in entries if isinstance(entry, ClaimedMessage)]
+        try:
+            await self._duty.backend.release_handling(self._plan.topic, self._plan.group, claims)
+        except PenstockError as error:
+            self._duty.trouble(Scope.SETTLE, error)  # they run out by themselves, and the same entry may claim again
+
+    def _tell_parked(self, parked: Sequence[Park], settled: Settled) -> None:
+        for park in parked if settled.ok else ():
+            if park.entry.id not in settled.fenced:
+                delay = park.delay.total_seconds()
+                self._on_park(delay)
+                self._duty.tell(Parked, park.entry.message.id, park.entry.origin, park.attempt, delay, park.reason)
+
+    def _tell_dead(self, dead: Sequence[DeadLetter], settled: Settled) -> None:
+        for letter in dead if settled.ok else ():
+            entry = letter.entry
+            if entry.id not in settled.fenced:
+                id = None if isinstance(entry, Malformed) else entry.message.id
+                self._duty.tell(DeadLettered, id, entry.origin, entry.state.attempt, letter.reason)
+
+
+def claim_of(entry: ClaimedMessage) -> Claim:
+    """What consumer dedupe knows an entry by: a replay is a new intention, so it is part of it."""
+    return (entry.message.id, entry.state.replay, entry.origin)

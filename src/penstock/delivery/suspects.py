@@ -1,0 +1,124 @@
+"""Entries taken over from a consumer that died: any of them may have killed it.
+
+Each is marked before it runs, and none runs beside another suspect. If the process dies again, the mark tells which
+one was running. That is no proof yet, since a new message may have done it: from then on the marked one runs with
+nothing at all beside it. If it dies so once, and its attempts are used up, counting from the first time it was marked,
+it is given up: it has then killed one worker more than its attempts, the first one before anybody could know.
+"""
+
+import asyncio
+from collections import deque
+
+from msgspec.structs import replace
+
+from penstock.backend.entry import ClaimedMessage, Malformed
+from penstock.backend.pace import Pace
+from penstock.delivery.crew import Crew
+from penstock.delivery.desk import Desk
+from penstock.delivery.duty import Duty
+from penstock.delivery.holdings import Batch, Place
+from penstock.delivery.slot import current_slot
+from penstock.errors import PenstockError
+from penstock.events import Scope
+
+_MOST = 64
+
+
+class Suspects:
+    """A queue of suspects, and the one runner that takes them."""
+
+    def __init__(self, duty: Duty, crew: Crew, desk: Desk) -> None:
+        self._duty = duty
+        self._plan = duty.plan
+        self._crew = crew
+        self._desk = desk
+        self._queue: deque[tuple[Batch, ClaimedMessage]] = deque()
+        self._arrived = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._is_closing = False
+
+    @property
+    def room(self) -> int:
+        """How many more may be taken over now."""
+        return max(0, _MOST - len(self._queue))
+
+    def add(self, batch: Batch) -> None:
+        for entry in batch.waiting:
+            if isinstance(entry, Malformed):
+                self._desk.malformed(batch, entry)
+            else:
+                self._queue.append((batch, entry))
+        self._arrived.set()
+
+    def take_back(self) -> set[Place]:
+        """Those that were not begun; they will not be."""
+        places = {(entry.stream, entry.id) for _, entry in self._queue}
+        self._queue.clear()
+        return places
+
+    def start(self) -> None:
+        self._task = self._crew.lone_slot.task = asyncio.create_task(self._run())
+
+    async def close(self, seconds: float) -> set[Place]:
+        """Let the one that runs end in that time, then cancel it. Returns it if it would not stop."""
+        self._is_closing = True
+        self._arrived.set()
+        task = self._task
+        if task is None:
+            return set()
+        await asyncio.wait([task], timeout=seconds)
+        self._crew.lone_slot.end()
+        await asyncio.wait([task], timeout=1.0)
+        slot = self._crew.lone_slot
+        return {(entry.stream, entry.id) for entry in slot.entries} if slot.goes_on else set()
+
+    async def _run(self) -> None:
+        current_slot.set(self._crew.lone_slot)
+        while not self._is_closing:
+            await self._arrived.wait()
+            self._arrived.clear()
+            while self._queue:
+                batch, entry = self._queue.popleft()
+                await self._try(batch, entry)
+
+    async def _try(self, batch: Batch, entry: ClaimedMessage) -> None:
+        starts = await self._mark(entry, only_first=True)
+        if starts is None:
+            self._desk.let_go(batch, entry)
+        elif starts > 0:
+            batch.waiting = iter((entry,))
+            await self._crew.run(self._crew.lone_slot, batch)
+        elif -starts > max(1, self._plan.retry.attempts - entry.state.attempt):
+            reason = f"it was begun {-starts} times by workers that died, or lost their lease, before it was done"
+            self._desk.refuse(batch, _at_attempt(entry, entry.state.attempt - starts - 1), reason)
+        else:
+            await self._try_alone(batch, entry)
+        # Settled before the next one begins: were we killed by that one, this one would be blamed too.
+        await self._desk.settled()
+
+    async def _try_alone(self, batch: Batch, entry: ClaimedMessage) -> None:
+        async with self._crew.alone():
+            # Marked only now: whatever killed us while we waited was not this one.
+            starts = await self._mark(entry)
+            if starts is None:
+                self._desk.let_go(batch, entry)
+                return
+            batch.waiting = iter((_at_attempt(entry, entry.state.attempt + starts - 2),))
+            await self._crew.run(self._crew.lone_slot, batch)
+            await self._desk.settled()  # before anything else may begin, and kill us with this one still marked
+
+    async def _mark(self, entry: ClaimedMessage, *, only_first: bool = False) -> int | None:
+        pace = Pace()
+        while True:
+            try:
+                return await self._duty.backend.mark_start(
+                    entry, self._plan.group, self._plan.consumer, only_first=only_first
+                )
+            except PenstockError as error:
+                self._duty.trouble(Scope.RECLAIM, error)
+                pace.failed()
+                await pace.ready()
+
+
+def _at_attempt(entry: ClaimedMessage, attempt: int) -> ClaimedMessage:
+    return replace(entry, state=replace(entry.state, attempt=attempt))

@@ -1,0 +1,25 @@
+"""Running several things that live and end together."""
+
+import asyncio
+from collections.abc import Coroutine, Iterable
+from typing import Any
+
+
+async def run_together(works: Iterable[Coroutine[Any, Any, None]], stop: asyncio.Event) -> None:
+    """Run all of them to their end. If one fails, `stop` is set, the others may end in good order, and it is raised.
+
+    The first error itself, not a group of one: whoever forgot a server's address must read that, and nothing else.
+    """
+    tasks = [asyncio.ensure_future(work) for work in works]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+        stop.set()
+        await asyncio.wait(tasks)
+    except asyncio.CancelledError:
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        raise
+    for task in tasks:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            raise error
