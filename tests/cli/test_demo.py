@@ -29,19 +29,21 @@ def test_the_demo_reconciles_and_says_what_became_of_every_message() -> None:
         for line in result.stdout.splitlines()
         if len(cells := line.strip("│ ").split("│")) == 3
     }
-    assert rows == {"published": "1,001", "handled": "999", "retries": "3", "dead letters": "2"}
+    assert rows == {"published": "1,001", "handled": "1,000", "retries": "3", "dead letters": "1"}
+    assert "after 3 attempts: ConnectionError: the bank refused order 13" in result.stdout
+    assert "replayed 1 dead letter to group billing" in result.stdout
     assert "Nothing was lost" in result.stdout
 
 
 def test_the_demo_fails_if_its_books_do_not_balance() -> None:
-    """One message is swallowed on its way into the books: the demo must notice."""
+    """One order is charged twice in the books: the demo must notice."""
     script = (
         "from penstock.cli import demo, main\n"
-        "settle = demo._settle\n"
-        "async def forgetful(backend, entries, books):\n"
-        "    await settle(backend, entries, books)\n"
-        "    if books.handled[-1:] == [999]: books.handled[-1] = 998\n"
-        "demo._settle = forgetful\n"
+        "table = demo._table\n"
+        "def forgetful(books):\n"
+        "    books.charged[999] += 1\n"
+        "    return table(books)\n"
+        "demo._table = forgetful\n"
         "main.main(['demo'])\n"
     )
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=50, check=False)

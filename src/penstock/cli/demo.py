@@ -1,30 +1,34 @@
-"""`penstock demo`: orders through an embedded server; one fails once, one always, and one is no message at all.
+"""`penstock demo`: orders over a bus on an embedded server. One fails once, one always, and one is no message at all.
 
-Ends with a reconciliation, and with exit code 0 only if it adds up.
+The hopeless one is replayed when its handler is mended. Ends with a reconciliation, and with exit code 0 only if it
+adds up.
 """
 
 import asyncio
+import logging
 import time
-from collections.abc import AsyncIterator
+from collections import Counter
 from dataclasses import dataclass, field
 from datetime import timedelta
 
 from rich.console import Console
 from rich.table import Table
 
-from penstock.backend import keys
+from penstock.app import Penstock
 from penstock.backend.embedded import EmbeddedServer
-from penstock.backend.entry import ClaimedMessage, DeadLetter, FetchedEntry, Malformed, Park
-from penstock.backend.redis import RedisBackend
+from penstock.bus.bus import Bus
+from penstock.bus.letters import Letter
+from penstock.delivery.delivery import Delivery
 from penstock.errors import PenstockError
+from penstock.events import DeadLettered, Event, Handled, Parked
 from penstock.message.message import Message
 from penstock.message.wire import Wire
+from penstock.options import Retry
 
-TOPIC, GROUP, CONSUMER = "orders", "billing", "demo"
+TOPIC, GROUP = "orders", "billing"
 FLAKY, HOPELESS = 7, 13
-ATTEMPTS = 3
-BACKOFF = timedelta(milliseconds=200)
-POLL = timedelta(milliseconds=50)
+RETRY = Retry(attempts=3, initial=timedelta(milliseconds=100), jitter=False)
+DEADLINE = 60.0  # seconds
 
 
 class DemoFailedError(PenstockError):
@@ -32,26 +36,47 @@ class DemoFailedError(PenstockError):
 
 
 @dataclass
+class Order:
+    number: int
+    total: int
+
+
+@dataclass
 class Books:
     """What became of every message."""
 
     published: int = 0
-    foreign: int = 0
-    handled: list[int] = field(default_factory=list)
-    retried: int = 0
-    dead: list[str] = field(default_factory=list)
+    charged: Counter[int] = field(default_factory=Counter)
+    settled: int = 0
+    parked: int = 0
+    dead: int = 0
+    replayed: int = 0
+    bank_is_mended: bool = False
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
 
-    @property
-    def settled(self) -> int:
-        return len(self.handled) + len(self.dead)
+    def note(self, event: Event) -> None:
+        if isinstance(event, Handled):
+            self.settled += event.count
+        elif isinstance(event, Parked):
+            self.parked += 1
+        elif isinstance(event, DeadLettered):
+            self.dead += 1
+        self.changed.set()
 
     @property
     def balance(self) -> bool:
-        return self.settled == self.published + self.foreign and len(set(self.handled)) == len(self.handled)
+        each_once = set(self.charged.values()) == {1}
+        return each_once and self.settled == len(self.charged) == self.published - (self.dead - self.replayed)
+
+    async def reach(self, settled: int, dead: int) -> None:
+        async with asyncio.timeout(DEADLINE):
+            while self.settled < settled or self.dead < dead:
+                self.changed.clear()
+                await self.changed.wait()
 
 
 def demo(*, orders: int = 1000) -> None:
-    """Publish, read and settle orders on a server of its own, and show what happened to each.
+    """Publish orders, watch them handled, retried, given up and replayed, and show what happened to each.
 
     Parameters
     ----------
@@ -74,65 +99,60 @@ async def _demo(orders: int, console: Console) -> None:
 
 
 async def _run(url: str, orders: int, console: Console) -> Books:
+    logging.getLogger("penstock").addHandler(logging.NullHandler())  # the table tells it all, and better
     books = Books()
-    async with await RedisBackend.connect(url) as backend:
-        await _publish(backend, books, orders, console)
+    app = Penstock.connect(url)
+    bus = app.bus(TOPIC, group=GROUP, retry=RETRY)
+    app.listen(books.note)
+
+    @bus.on(Order)
+    async def charge(event: Delivery[Order]) -> None:
+        order = event.body.number
+        if (order == FLAKY and event.attempt == 1) or (order == HOPELESS and not books.bank_is_mended):
+            raise ConnectionError(f"the bank refused order {order}")
+        books.charged[order] += 1
+
+    async with app:
+        await _publish(bus, books, orders, console)
         await _publish_nonsense(url)
-        books.foreign = 1
+        books.published += 1
+        working = asyncio.create_task(app.run(bus))
         started = time.monotonic()
-        async for entries in _entries(backend, books):
-            await _settle(backend, entries, books)
-        console.print(f"Settled {books.settled:,} entries in {time.monotonic() - started:.2f} s")
+        await books.reach(settled=orders - 1, dead=2)
+        console.print(f"Handled {books.settled:,} of them in {time.monotonic() - started:.2f} s, retries included")
+        await _replay(bus, books, console)
+        await books.reach(settled=orders, dead=2)
+        app.stop()
+        await working
     return books
 
 
-async def _publish(backend: RedisBackend, books: Books, orders: int, console: Console) -> None:
-    await backend.create_group(TOPIC, GROUP)
-    await backend.create_group(keys.retry(TOPIC, GROUP), GROUP)
+async def _publish(bus: Bus, books: Books, orders: int, console: Console) -> None:
     started = time.monotonic()
-    results = await backend.publish_many(TOPIC, [Message({"order": n}, key=f"o-{n}") for n in range(orders)])
-    books.published = sum(isinstance(result, str) for result in results)
+    results = await bus.publish_many(Message(Order(n, total=100 + n), key=f"o-{n}") for n in range(orders))
+    books.published = sum(not isinstance(result, PenstockError) for result in results)
     console.print(f"Published {books.published:,} orders in {time.monotonic() - started:.2f} s")
 
 
 async def _publish_nonsense(url: str) -> None:
     """What another program might write on the same stream: fields of its own, and no payload."""
-    async with await RedisBackend.connect(url, wire=Wire("flat")) as other_program:
-        await other_program.publish(TOPIC, Message({"hello": "world"}))
+    other_program = Penstock.connect(url)
+    other_program.use_wire(TOPIC, Wire("flat"))
+    async with other_program:
+        await other_program.bus(TOPIC).publish({"hello": "world"})
 
 
-async def _entries(backend: RedisBackend, books: Books) -> "AsyncIterator[list[FetchedEntry]]":
-    while books.settled < books.published + books.foreign:
-        for stream in (TOPIC, keys.retry(TOPIC, GROUP)):
-            if entries := await backend.read_new(stream, GROUP, CONSUMER, 500, POLL):
-                yield entries
-        await backend.promote(TOPIC, GROUP)
+async def _replay(bus: Bus, books: Books, console: Console) -> None:
+    async for letter in bus.dead:
+        console.print(f"Dead letter {letter.entry_id} after {letter.attempts} attempts: {letter.reason}")
+    books.bank_is_mended = True
 
+    def bank_was_down(letter: Letter) -> bool:
+        return letter.details.get("exception") == "builtins.ConnectionError"
 
-async def _settle(backend: RedisBackend, entries: list[FetchedEntry], books: Books) -> None:
-    done: list[FetchedEntry] = []
-    parked: list[Park] = []
-    dead: list[DeadLetter] = []
-    for entry in entries:
-        problem = entry.error.reason if isinstance(entry, Malformed) else _handle(entry)
-        if problem is None:
-            done.append(entry)
-        elif isinstance(entry, ClaimedMessage) and entry.state.attempt < ATTEMPTS:
-            parked.append(Park(entry, BACKOFF, entry.state.attempt + 1, problem))
-        else:
-            dead.append(DeadLetter(entry, problem))
-    await backend.settle(entries[0].stream, GROUP, CONSUMER, done=done, parked=parked, dead=dead)
-    books.handled += [entry.message.body["order"] for entry in done if isinstance(entry, ClaimedMessage)]
-    books.retried += len(parked)
-    books.dead += [letter.reason for letter in dead]
-
-
-def _handle(entry: ClaimedMessage) -> str | None:
-    """Stands for the user's code: what went wrong, if anything."""
-    order = entry.message.body["order"]
-    if order == HOPELESS or (order == FLAKY and entry.state.attempt == 1):
-        return f"order {order} could not be charged"
-    return None
+    report = await bus.dead.replay(where=bank_was_down)
+    books.replayed = report.replayed
+    console.print(f"The bank is mended: replayed {report.replayed} dead letter to group {GROUP}")
 
 
 def _table(books: Books) -> Table:
@@ -140,8 +160,8 @@ def _table(books: Books) -> Table:
     table.add_column("")
     table.add_column("messages", justify="right")
     table.add_column("")
-    table.add_row("published", f"{books.published + books.foreign:,}", "one of them unreadable")
-    table.add_row("handled", f"{len(books.handled):,}", f"order {FLAKY} on its second attempt")
-    table.add_row("retries", f"{books.retried:,}", f"orders {FLAKY} and {HOPELESS}, parked and promoted")
-    table.add_row("dead letters", f"{len(books.dead):,}", "; ".join(books.dead))
+    table.add_row("published", f"{books.published:,}", "one of them unreadable")
+    table.add_row("handled", f"{books.settled:,}", f"order {FLAKY} on its second attempt, {HOPELESS} after its replay")
+    table.add_row("retries", f"{books.parked:,}", f"orders {FLAKY} and {HOPELESS}, parked and promoted")
+    table.add_row("dead letters", f"{books.dead - books.replayed:,}", "the unreadable one; its bytes are kept")
     return table

@@ -25,6 +25,13 @@ app.command("penstock.cli.up:up", name="up", help="Run the embedded Valkey serve
 app.command(
     "penstock.cli.demo:demo", name="demo", help="Publish, read and settle on a server of its own, and reconcile."
 )
+app.command(
+    "penstock.cli.run:run",
+    name="run",
+    help="Run the handlers of an app until SIGTERM or Ctrl-C, then drain; asked twice, end at once."
+    "\n\nExit code 0: drained. 1: it could not start, or did not end in time. 2: the command line makes no sense.",
+)
+app.command("penstock.cli.worker:worker", name="worker", show=False)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

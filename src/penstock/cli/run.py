@@ -1,0 +1,100 @@
+"""`penstock run`: an app's handlers, as a process that a service manager can look after.
+
+Exit codes: 0 asked to stop, and drained; 1 it could not start, or did not end in time; 2 the command line makes no
+sense; killed by SIGTERM or SIGINT (143 or 130 in a shell) if that came twice.
+"""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from penstock.cli.leaving import LastResort, StopRequest
+from penstock.cli.liveness import LivenessFile, LivenessPort, Pulse
+from penstock.cli.loading import check_server, check_target, choose_server, load_app, log_events
+from penstock.cli.saying import say
+from penstock.cli.serving import Service, Terms
+from penstock.cli.usage import UsageError
+
+
+def run(
+    target: Annotated[str, Parameter(name="MODULE:APP")],
+    /,
+    *,
+    url: str | None = None,
+    embedded: Annotated[bool, Parameter(negative=(), show_default=False)] = False,
+    workers: int = 1,
+    concurrency: int = 100,
+    liveness_file: Path | None = None,
+    liveness_port: int | None = None,
+) -> None:
+    """Run the handlers of an app until SIGTERM or Ctrl-C, then drain; asked twice, end at once.
+
+    Parameters
+    ----------
+    target
+        Where the app is: shop.orders:app is `app` in the module shop.orders, looked for in this directory too.
+    url
+        The server, instead of the app's own URL or $PENSTOCK_URL.
+    embedded
+        Use the private server of this user, and start it if need be.
+    workers
+        How many processes. More than one are started, watched over and replaced by this one.
+    concurrency
+        How many handlers of a bus run at the same time in each process.
+    liveness_file
+        Touch this file while the event loop turns, and remove it at the end.
+    liveness_port
+        Answer 200 on this port of 127.0.0.1 while the event loop turns, else 503; 0 takes a free port.
+    """
+    check_target(target)
+    check_server(url, embedded=embedded)
+    for name, number in (("--workers", workers), ("--concurrency", concurrency)):
+        if number < 1:
+            raise UsageError(f"{name} is a number of at least 1, not {number}.")
+    file = None if liveness_file is None else LivenessFile(liveness_file)
+    if workers > 1:
+        from penstock.cli.supervisor import Supervisor
+        from penstock.cli.worker import Settings
+
+        settings = Settings(target, url, concurrency)
+        sys.exit(Supervisor(settings, workers, file, liveness_port, embedded=embedded).run())
+    _run_here(target, url, embedded, concurrency, file, liveness_port)
+
+
+def _run_here(
+    target: str, url: str | None, embedded: bool, concurrency: int, file: LivenessFile | None, port: int | None
+) -> None:
+    last_resort = LastResort(file.remove if file is not None else _nothing)
+    stop = StopRequest(last_resort)
+    stop.catch_signals()
+    pulse = Pulse()
+    if port is not None:
+        say(f"Liveness on {LivenessPort(port, pulse.is_alive).url}")
+    app = load_app(target)
+    place = choose_server(app, url, embedded=embedded, alone=True)
+    log_events()
+    pulse.patience = Terms.of(app).patience
+    beats: list[Callable[[], None]] = [pulse.beat, *([file.touch] if file is not None else [])]
+
+    service = Service(
+        app,
+        stop,
+        last_resort,
+        concurrency=concurrency,
+        beats=beats,
+        ready=lambda: say(f"Running {target} on {place}. Ctrl-C to stop."),
+        draining=lambda: say("Draining. Ctrl-C again to end at once."),
+    )
+    try:
+        service.run()
+    finally:
+        if file is not None:
+            file.remove()
+    say("Stopped.")
+
+
+def _nothing() -> None:
+    pass

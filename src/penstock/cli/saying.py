@@ -1,0 +1,21 @@
+"""What a process says that runs for long. That nobody listens any more is no reason for it to end."""
+
+import os
+import sys
+from typing import TextIO
+
+
+def say(text: str) -> None:
+    _print(text, sys.stdout)
+
+
+def warn(text: str) -> None:
+    _print(f"penstock: {text}", sys.stderr)
+
+
+def _print(text: str, stream: TextIO) -> None:
+    try:
+        print(text, file=stream, flush=True)
+    except BrokenPipeError:
+        # Else Python would try once more at the end, and make of it an exit code of its own.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -1,0 +1,378 @@
+"""`penstock run` as a service manager meets it: real processes, signals, exit codes and signs of life."""
+
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.sync import Penstock
+from tests.support.servers import Server, free_port, valkey_binary
+
+COMMAND = [sys.executable, "-c", "from penstock.cli.main import main; main()", "run"]
+DEADLINE = 30.0
+READY = "Running shop:app"
+
+SHOP = """
+import asyncio, os, threading, time
+from datetime import timedelta
+from penstock.app import Penstock
+from penstock.events import Started
+from penstock.options import Subscription
+
+def note(*words):
+    with open("journal", "a") as journal:
+        journal.write(" ".join([str(os.getpid()), *words]) + "\\n")
+
+def seconds(name, default):
+    return timedelta(seconds=float(os.environ.get(name, default)))
+
+terms = Subscription(timeout=seconds("TIMEOUT", 60), drain=seconds("DRAIN", 20), scan=timedelta(milliseconds=200))
+app = Penstock.connect()
+bus = app.bus("orders", group="g", lease=timedelta(seconds=1), options=terms)
+plain = app.bus("plain", group="g", lease=timedelta(seconds=1), options=terms)
+empty = Penstock.connect()
+note("loaded", str(time.monotonic()))
+
+@bus.on(dict)
+async def handle(delivery):
+    do = delivery.body["do"]
+    note("begin", do)
+    if do == "nap":
+        await asyncio.sleep(0.5)
+    elif do == "sleep":
+        await asyncio.sleep(1000)
+    elif do == "block" or (do == "block-once" and not os.path.exists("blocked")):
+        open("blocked", "w").close()
+        time.sleep(1000)
+    elif do == "stuck-in-pool":
+        await asyncio.to_thread(threading.Event().wait)
+    note("end", do)
+
+@plain.on(dict)
+def wait_for_ever(delivery):
+    note("begin", "stuck-in-thread")
+    threading.Event().wait()
+
+if "CRASH" in os.environ:
+    app.listen(lambda event: isinstance(event, Started) and threading.Timer(0.1, os._exit, (9,)).start())
+"""
+
+
+class Run:
+    """A running `penstock run`, in a directory with `shop.py`; what it says goes to files there."""
+
+    def __init__(self, directory: Path, arguments: tuple[str, ...], environment: dict[str, str]) -> None:
+        self.directory = directory
+        self.out, self.err = directory / "out", directory / "err"
+        with self.out.open("w") as out, self.err.open("w") as err:
+            self.process = subprocess.Popen(
+                [*COMMAND, *arguments],
+                cwd=directory,
+                env={**os.environ, **environment},
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                start_new_session=True,
+            )
+
+    @property
+    def journal(self) -> list[list[str]]:
+        """(pid, what, …) of everything that `shop.py` has noted."""
+        path = self.directory / "journal"
+        return [line.split() for line in path.read_text().splitlines()] if path.exists() else []
+
+    def notes(self, *words: str) -> list[int]:
+        """The processes that have noted this, in order."""
+        return [int(pid) for pid, *rest in self.journal if tuple(rest[: len(words)]) == words]
+
+    def until(self, holds: Callable[[], Any]) -> Any:
+        deadline = time.monotonic() + DEADLINE
+        while not (found := holds()):
+            assert time.monotonic() < deadline, f"not in time; it said: {self.out.read_text()}\n{self.err.read_text()}"
+            time.sleep(0.02)
+        return found
+
+    def until_said(self, text: str) -> None:
+        self.until(lambda: text in self.out.read_text() + self.err.read_text())
+
+    def finish(self) -> int:
+        try:
+            return self.process.wait(DEADLINE)
+        except subprocess.TimeoutExpired:
+            pytest.fail(f"did not end; it said: {self.out.read_text()}\n{self.err.read_text()}")
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    binary = valkey_binary()
+    assert binary is not None
+    directory = Path(tempfile.mkdtemp(prefix="ps-"))
+    started = Server(binary, directory)
+    yield started
+    started.stop()
+    shutil.rmtree(directory)
+
+
+class Shop:
+    def __init__(self, directory: Path, server: Server) -> None:
+        self.directory = directory
+        self.server = server
+        (directory / "shop.py").write_text(SHOP)
+        (directory / "broken.py").write_text("import nothing_like_this\n")
+
+    def beside(self, name: str) -> "Shop":
+        """Another one on the same server, with a journal of its own."""
+        (self.directory / name).mkdir()
+        return Shop(self.directory / name, self.server)
+
+    @contextmanager
+    def run(self, *arguments: str, **environment: str) -> Iterator[Run]:
+        """Run it on the server; whatever is left of it at the end is killed."""
+        run = Run(self.directory, arguments or ("shop:app",), {"PENSTOCK_URL": self.server.url, **environment})
+        try:
+            yield run
+        finally:
+            for pid in {run.process.pid, *run.notes("loaded")}:
+                try:
+                    os.kill(pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    continue
+            run.process.wait()
+
+    def order(self, *what: str, topic: str = "orders") -> None:
+        with Penstock.connect(self.server.url) as app:
+            app.bus(topic).publish_many([{"do": do} for do in what])
+
+    def pending(self) -> int:
+        with self.server.client() as admin:
+            return int(admin.xpending("orders", "g")["pending"])
+
+
+@pytest.fixture
+def shop(tmp_path: Path, server: Server) -> Shop:
+    with server.client() as admin:
+        admin.flushall()
+    return Shop(tmp_path, server)
+
+
+def status(url: str) -> int:
+    try:
+        with urllib.request.urlopen(url, timeout=DEADLINE) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+def is_gone(pid: int) -> bool:
+    """Ended, even if nobody has asked for its exit code: its new parent may be in no hurry."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except FileNotFoundError:
+        return True
+
+
+def test_what_cannot_be_run_is_one_line_that_says_what_to_do(shop: Shop) -> None:
+    nowhere = f"redis://127.0.0.1:{free_port()}"
+    unset = {"PENSTOCK_URL": ""}
+    two = ("--workers", "2")
+    with ExitStack() as running, socket.create_server(("127.0.0.1", 0)) as listening:
+        taken = str(listening.getsockname()[1])
+        cases: list[tuple[tuple[str, ...], dict[str, str], int, str]] = [
+            (("shop",), {}, 2, "say which app to run as MODULE:APP"),
+            (("shop.py:app",), {}, 2, r"there is no module 'shop\.py'"),
+            (("nowhere:app",), {}, 2, "there is no module 'nowhere': run this in the directory that it is in"),
+            (("shop:nothing",), {}, 2, "module 'shop' has no 'nothing': there is shop:app and shop:empty"),
+            (("shop:bus",), {}, 2, "shop:bus is a Bus, not a Penstock: there is shop:app"),
+            (("shop:empty",), {}, 2, "shop:empty has no handlers"),
+            (("shop:app",), unset, 2, r"no server: give --url, or set \$PENSTOCK_URL, or give --embedded"),
+            (("shop:app", *two), unset, 2, r"no server: give --url, or set \$PENSTOCK_URL, or give --embedded"),
+            (("shop:app", *two, "--url", "embedded://?ephemeral=true"), {}, 2, r"embedded.* for one process: use --w"),
+            (("shop:app", "--url", nowhere, "--embedded"), {}, 2, "--embedded .* cannot go with --url"),
+            (("shop:app", "--workers", "0"), {}, 2, "--workers is a number of at least 1, not 0"),
+            (("shop:app", "--liveness-port", taken), {}, 1, f"--liveness-port {taken} cannot be listened on"),
+            (("shop:app", "--liveness-file", "no/where"), {}, 1, "--liveness-file no/where cannot be written"),
+            (("shop:app", "--url", "http://x"), {}, 1, "--url"),
+            (("shop:app", "--url", nowhere), {}, 1, "cannot connect to redis://127.* is the server up"),
+            (("shop:app", *two, "--url", nowhere), {}, 1, "cannot connect to redis://127.* is the server up"),
+        ]
+        runs = [running.enter_context(shop.beside(str(n)).run(*case[0], **case[1])) for n, case in enumerate(cases)]
+        for run, (arguments, _, code, complaint) in zip(runs, cases, strict=True):
+            assert run.finish() == code, arguments
+            assert run.out.read_text() == "", arguments
+            assert re.fullmatch(rf"penstock: {complaint}[^\n]*\n", run.err.read_text()), (
+                arguments,
+                run.err.read_text(),
+            )
+
+
+def test_a_module_that_fails_shows_where_and_ends_with_a_line(shop: Shop) -> None:
+    with shop.run("broken:app") as run:
+        assert run.finish() == 1
+    *above, last = run.err.read_text().splitlines()
+    assert last == "penstock: module 'broken' raised ModuleNotFoundError while it was imported: see above"
+    assert any("broken.py" in line for line in above)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
+def test_asked_to_stop_it_drains_and_leaves_with_0(shop: Shop, number: signal.Signals) -> None:
+    alive = shop.directory / "alive"
+    alive.touch()
+    os.utime(alive, (1, 1))  # left over from an earlier run
+    with shop.run("shop:app", "--liveness-file", "alive", "--liveness-port", "0") as run:
+        run.until_said(READY)
+        url = re.search(r"Liveness on (\S+)", run.out.read_text())
+        assert url is not None
+        first = run.until(lambda: alive.exists() and alive.stat().st_mtime)
+        assert status(url[1]) == 200
+        run.until(lambda: alive.stat().st_mtime > first)
+        shop.order("nap")
+        run.until(lambda: run.notes("begin", "nap"))
+        run.process.send_signal(number)
+        assert run.finish() == 0
+    assert run.notes("end", "nap") == [run.process.pid]
+    assert shop.pending() == 0
+    assert not alive.exists()
+    assert run.out.read_text().endswith("Draining. Ctrl-C again to end at once.\nStopped.\n")
+
+
+def test_asked_twice_it_dies_at_once(shop: Shop) -> None:
+    with shop.run(DRAIN="1000") as run:
+        shop.order("sleep")
+        run.until(lambda: run.notes("begin", "sleep"))
+        run.process.send_signal(signal.SIGTERM)
+        run.until_said("Draining")
+        run.process.send_signal(signal.SIGTERM)
+        assert run.finish() == -signal.SIGTERM
+    assert shop.pending() == 1
+
+
+def test_threads_that_never_end_do_not_keep_it(shop: Shop) -> None:
+    """One of ours, and one of the standard pool, which would be waited for at exit."""
+    with shop.run(DRAIN="0.5") as run:
+        shop.order("stuck-in-pool")
+        shop.order("stuck", topic="plain")
+        run.until(lambda: run.notes("begin", "stuck-in-pool") and run.notes("begin", "stuck-in-thread"))
+        run.process.send_signal(signal.SIGTERM)
+        assert run.finish() == 0
+
+
+def test_a_loop_that_is_stuck_shows_and_cannot_keep_the_process(shop: Shop) -> None:
+    alive = shop.directory / "alive"
+    arguments = ("shop:app", "--liveness-file", str(alive), "--liveness-port", "0")
+    with shop.run(*arguments, TIMEOUT="0.3", DRAIN="0.1") as run:
+        run.until_said(READY)
+        url = re.search(r"Liveness on (\S+)", run.out.read_text())
+        assert url is not None
+        assert status(url[1]) == 200
+        shop.order("block")
+        run.until(lambda: status(url[1]) == 503)
+        run.process.send_signal(signal.SIGTERM)
+        assert run.finish() == 1
+    assert "penstock: it did not end within 5.1 s after it was asked to" in run.err.read_text()
+    assert not alive.exists()
+
+
+def test_several_workers_share_the_work_and_a_terminals_ctrl_c_drains_them(shop: Shop) -> None:
+    alive = shop.directory / "alive"
+    arguments = ("shop:app", "--workers", "2", "--concurrency", "1", "--liveness-file", "alive", "--liveness-port", "0")
+    with shop.run(*arguments) as run:
+        run.until_said("Running shop:app in 2 processes")
+        run.until(lambda: len(run.notes("loaded")) == 2)
+        shop.order(*["nap"] * 6)
+        run.until(lambda: len(set(run.notes("begin", "nap"))) == 2)
+        url = re.search(r"Liveness on (\S+)", run.out.read_text())
+        assert url is not None
+        assert (status(url[1]), alive.exists()) == (200, True)
+        workers = set(run.notes("loaded"))
+        assert run.process.pid not in workers
+        os.killpg(run.process.pid, signal.SIGINT)
+        assert run.finish() == 0
+    assert len(run.notes("begin", "nap")) == len(run.notes("end", "nap"))
+    assert all(is_gone(pid) for pid in workers)
+    assert shop.pending() == 0
+    assert not alive.exists()
+    assert run.out.read_text().endswith("Stopped.\n")
+
+
+def test_asked_twice_the_workers_die_with_their_supervisor(shop: Shop) -> None:
+    with shop.run("shop:app", "--workers", "2", DRAIN="1000") as run:
+        run.until(lambda: len(run.notes("loaded")) == 2)
+        shop.order("sleep")
+        run.until(lambda: run.notes("begin", "sleep"))
+        run.process.send_signal(signal.SIGTERM)
+        run.until_said("Draining")
+        run.process.send_signal(signal.SIGTERM)
+        assert run.finish() == -signal.SIGTERM
+        assert all(is_gone(pid) for pid in run.notes("loaded"))
+
+
+def test_a_worker_that_is_killed_is_replaced(shop: Shop) -> None:
+    with shop.run("shop:app", "--workers", "2") as run:
+        run.until_said("Running shop:app in 2")
+        victim, other = run.until(lambda: len(run.notes("loaded")) == 2 and run.notes("loaded"))
+        os.kill(victim, signal.SIGKILL)
+        run.until_said(f"worker {victim} was killed by SIGKILL; another one starts in 1 s")
+        run.until(lambda: len(run.notes("loaded")) == 3)
+        assert not is_gone(other)
+        run.process.send_signal(signal.SIGTERM)
+        assert run.finish() == 0
+
+
+def test_workers_that_die_at_once_come_back_more_and_more_slowly(shop: Shop) -> None:
+    with shop.run("shop:app", "--workers", "2", CRASH="1") as run:
+        run.until(lambda: run.err.read_text().count("ended with exit code 9; another one starts in 2 s") == 2)
+        run.until(lambda: len(run.notes("loaded")) >= 5)
+        started = [float(words[2]) for words in run.journal if words[1] == "loaded"]
+        assert run.err.read_text().count("another one starts in 1 s") == 2
+    # Two workers, after a second and after two more: never five starts in less than three seconds.
+    assert started[4] - started[0] >= 3
+
+
+def test_a_worker_whose_loop_is_stuck_is_killed_and_its_message_handled_by_another(shop: Shop) -> None:
+    with shop.run("shop:app", "--workers", "2", TIMEOUT="0.5") as run:
+        run.until_said("Running shop:app in 2")
+        shop.order("block-once")
+        (stuck,) = run.until(lambda: run.notes("begin", "block-once"))
+        run.until_said(f"killing worker {stuck}: its event loop has been stuck for")
+        run.until(lambda: run.notes("end", "block-once"))
+        run.process.send_signal(signal.SIGTERM)
+        assert run.finish() == 0
+    assert stuck not in run.notes("end", "block-once")
+
+
+def test_workers_without_their_supervisor_drain_and_go(shop: Shop) -> None:
+    with shop.run("shop:app", "--workers", "2") as run:
+        run.until(lambda: len(run.notes("loaded")) == 2)
+        shop.order("nap")
+        run.until(lambda: run.notes("begin", "nap"))
+        run.process.kill()
+        run.until(lambda: all(is_gone(pid) for pid in run.notes("loaded")))
+    assert len(run.notes("end", "nap")) == 1
+    assert shop.pending() == 0
+
+
+def test_embedded_is_one_server_for_all_workers(shop: Shop) -> None:
+    state = tempfile.mkdtemp(prefix="ps-")
+    try:
+        with shop.run("shop:app", "--workers", "2", "--embedded", PENSTOCK_URL="", XDG_STATE_HOME=state) as run:
+            run.until(lambda: len(run.notes("loaded")) == 2)
+            with Penstock.connect(f"embedded://{state}/penstock/default") as app:
+                app.bus("orders").publish({"do": "nothing"})
+            run.until(lambda: run.notes("end", "nothing"))
+            run.process.send_signal(signal.SIGTERM)
+            assert run.finish() == 0
+    finally:
+        shutil.rmtree(state, ignore_errors=True)
