@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench fmt lock clean
+.PHONY: help demo test check bench bench-peers fault fmt lock clean
 
 PY := .venv/bin/python
 # Narrow a run with: make test ARGS="tests/unit -k uuid"
@@ -26,9 +26,17 @@ check: ## Lint, format, types, import direction, sizes, no hosts
 	@$(PY) scripts/check_sizes.py
 	@$(PY) scripts/check_hosts.py
 
-bench: ## Measure against a raw client in the same run; prints ratios
+bench: ## Measure against a raw client and other libraries in the same run; prints ratios (ARGS="consume --scale 0.1")
 	@scripts/bootstrap dev
 	@$(PY) -m benchmarks $(ARGS)
+
+bench-peers: ## Install the other libraries to measure beside, outside the repository (needs a package index)
+	@scripts/bootstrap dev
+	@$(PY) -m benchmarks.peers
+
+fault: ## Every fault in full size on both servers; writes benchmarks/results/fault.md
+	@scripts/bootstrap dev
+	@$(PY) -m tests.fault $(ARGS)
 
 fmt: ## Format the code and apply safe fixes
 	@scripts/bootstrap dev

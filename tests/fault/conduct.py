@@ -1,0 +1,136 @@
+"""How the workers must have behaved, whatever was done to them. Each is a pure function over the evidence.
+
+I4 nothing is repeated without need, I5 budgets and blame, I10 bounded, I11 it goes on, I12 no secrets.
+"""
+
+import itertools
+from collections.abc import Iterator
+
+from tests.fault.behaviour import FAILING, INNOCENT, KILLING
+from tests.fault.history import History, Run
+from tests.fault.rules import Rules
+from tests.fault.state import State
+
+CLOCK_TOLERANCE = 0.02
+"""Seconds. Due times are of the server's wall clock, in whole milliseconds; journals use a steady one."""
+
+SETTLING = 0.5
+"""Seconds within which a settle has surely been answered, on a server that nobody disturbs."""
+
+
+def i4_nothing_is_repeated_without_need(history: History, state: State, rules: Rules) -> Iterator[str]:
+    told = {(line.pid, entry) for line in history.events("Fenced") for entry in line.facts["entry_ids"]}
+    for (group, tag), runs in history.runs.items():
+        for position, run in enumerate(runs[:-1]):
+            if run.finish is not None and run.ended and not history.interrupted(runs, position):
+                again = runs[position + 1].start
+                yield (
+                    f"group {group} handled {tag} ({run.start.do}, {run.start.entry}) to the end in process"
+                    f" {run.start.pid}, which lived on, in {run.finish.at - run.start.at:.2f} s, and began it again in"
+                    f" {again.pid}, {again.at - run.finish.at:.2f} s later"
+                )
+        yield from _overlaps(history, told, runs)
+
+
+def _overlaps(history: History, told: set[tuple[int, str]], runs: list[Run]) -> Iterator[str]:
+    """Who was robbed of a message, and finished it while the new owner was at it, must have been told so."""
+    for run, following in itertools.pairwise(runs):
+        first, second = run.start, following.start
+        if not run.ended or run.finish is None or run.finish.at < second.at or first.pid == second.pid:
+            continue
+        still_at_it = following.finish is None or following.finish.at > run.finish.at + SETTLING
+        excused = first.attempt > 1 or first.pid in history.deaths or (first.pid, first.entry) in told
+        if still_at_it and not excused:
+            yield f"{second.pid} had taken {first.tag} over from {first.pid}, whose settle went through all the same"
+
+
+def i5_budgets_and_blame(history: History, state: State, rules: Rules) -> Iterator[str]:
+    buried = {(letter.group, letter.tag): letter for letter in state.dead if not letter.lost}
+    for (group, tag), runs in history.runs.items():
+        if tag not in history.intents:
+            continue
+        do = history.intents[tag].do
+        counted = [run for position, run in enumerate(runs) if not history.interrupted(runs, position)]
+        if len(counted) > rules.attempts:
+            yield f"{tag} ran {len(counted)} times undisturbed in group {group}; the budget is {rules.attempts}"
+        letter = buried.get((group, tag))
+        if do in INNOCENT and letter is not None:
+            yield f"{tag} did nothing wrong ({do}), but group {group} buried it: {letter.reason}"
+        if do in KILLING | FAILING and letter is None:
+            yield f"{tag} never succeeds ({do}), but is not among the dead letters of group {group}"
+        if do in KILLING and len(runs) > rules.attempts + 1:
+            yield f"{tag} killed {len(runs)} processes of group {group}; {rules.attempts} + 1 is the limit"
+        if letter is not None and do in FAILING and letter.attempts != rules.attempts:
+            yield f"{tag} was given up after {letter.attempts} attempts, not after {rules.attempts}"
+        yield from _blame(history, group, tag)
+        yield from _waits(history, rules, group, tag)
+
+
+def _blame(history: History, group: str, tag: str) -> Iterator[str]:
+    """An attempt's number counts what this very message did: raised, or died as a suspect."""
+    raised = deaths = 0
+    for run in history.runs[group, tag]:
+        most = 1 + raised + max(0, deaths - 1)
+        if run.start.attempt > most:
+            yield f"{tag} is blamed for what others did: attempt {run.start.attempt}, at most {most}, in group {group}"
+        raised += run.finish is not None and run.finish.what == "raised"
+        deaths += history.deadly(run)
+
+
+def _waits(history: History, rules: Rules, group: str, tag: str) -> Iterator[str]:
+    runs = history.runs[group, tag]
+    for position, (run, following) in enumerate(itertools.pairwise(runs)):
+        if run.finish is None or run.finish.what != "raised" or history.interrupted(runs, position):
+            continue
+        waited = following.start.at - run.finish.at
+        least = rules.delay_after(run.start.attempt)
+        if waited < least - CLOCK_TOLERANCE:
+            yield f"{tag} was tried again after {waited:.3f} s in group {group}; it was to wait {least:.3f} s"
+
+
+def i10_bounded(history: History, state: State, rules: Rules) -> Iterator[str]:
+    for line in history.of_kind["left"]:
+        peak = line.facts.get("peak_rss", 0)
+        if peak > rules.most_rss:
+            yield f"process {line.pid} grew to {peak >> 20} MiB; {rules.most_rss >> 20} MiB is the limit"
+    for name, text in rules.texts.items():
+        if (count := text.count("\n")) > rules.most_log_lines:
+            yield f"{name} printed {count} lines; {rules.most_log_lines} is the limit"
+    connections = max((line.facts["clients"] for line in history.of_kind["seen"] if "clients" in line.facts), default=0)
+    if connections > rules.most_connections:
+        yield f"{connections} connections were open; {rules.most_connections} is the limit"
+
+
+_PROGRESS = {"acked", "start", "end", "raised", "event", "ready", "left", "spawned"}
+
+
+def i11_it_goes_on(history: History, state: State, rules: Rules) -> Iterator[str]:
+    settled = [line.at for line in history.of_kind["seen"] if line.name == "settled"]
+    if not settled:
+        yield "it never came to an end"
+        return
+    begin = max((line.at for line in history.of_kind["healed"]), default=history.lines[0].at)
+    moments = [begin, *(line.at for line in history.lines if line.what in _PROGRESS and begin < line.at < settled[-1])]
+    limit = rules.longest_pause * slowness(history)
+    for earlier, later in itertools.pairwise([*moments, settled[-1]]):
+        if later - earlier > limit:
+            yield f"nothing happened for {later - earlier:.1f} s; {limit:.1f} s is the limit"
+
+
+def slowness(history: History) -> float:
+    """How busy the machine was with other things: seconds that a process took to start, but at least 1."""
+    spawned = {line.pid: line.at for line in history.of_kind["spawned"]}
+    awake = {line.pid: line.at for line in reversed(history.lines) if line.what in ("ready", "intent")}
+    return max([1.0, *(awake[pid] - spawned[pid] for pid in awake.keys() & spawned.keys())])
+
+
+def i12_no_secrets(history: History, state: State, rules: Rules) -> Iterator[str]:
+    texts = dict(rules.texts) | {f"the dead letter of entry {letter.entry}": letter.reason for letter in state.dead}
+    for line in history.lines:
+        texts[f"what process {line.pid} learnt"] = texts.get(f"what process {line.pid} learnt", "") + line.error
+    for line in history.of_kind["event"]:
+        texts[f"the event {line.name}"] = texts.get(f"the event {line.name}", "") + str(line.facts)
+    for name, text in texts.items():
+        for canary in rules.canaries:
+            if canary in text:
+                yield f"{name} holds a secret: {canary}"

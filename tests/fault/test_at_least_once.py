@@ -1,0 +1,210 @@
+"""What publish acknowledged is handled or dead-lettered, whatever dies."""
+
+import asyncio
+import signal
+
+import pytest
+import redis
+
+from penstock.backend.redis.scripts import load
+from tests.fault.closing import audit
+from tests.fault.evidence import acknowledged, events, handled, refused, taken_over
+from tests.fault.rows import row
+from tests.fault.scene import Scene
+from tests.fault.servers import ALWAYS, EVERY_SECOND
+from tests.fault.size import DUPLICATES, MESSAGES, MIX
+
+
+@row("F1 worker killed", redis=True)
+async def test_what_a_killed_worker_had_begun_is_handled_by_another(scene: Scene) -> None:
+    scene.work()
+    scene.produce(fates={"hold": 2, **MIX}, duplicates=DUPLICATES, seconds=600)
+    await scene.published()
+    killed = await kill_whoever_holds_one(scene)
+    await audit(scene)
+    scene.prove("workers killed in a handler", killed)
+    scene.prove("entries taken over", taken_over(scene))
+
+
+async def kill_whoever_holds_one(scene: Scene) -> int:
+    """Kill every worker that begins a message it would hold for ever, until there is nothing left to do."""
+    killed: set[int] = set()
+
+    def nothing_left_to_kill_or_do() -> bool:
+        for line in scene.lines("start"):
+            if line.do == "hold" and not line.redelivered and line.pid not in killed:
+                killed.add(line.pid)
+                for worker in scene.workers():
+                    if worker.pid == line.pid:
+                        worker.kill()
+        return scene.left() == 0
+
+    await scene.until(nothing_left_to_kill_or_do, "that everything is settled")
+    return len(killed)
+
+
+@pytest.mark.parametrize("request_lost", ["reclaim", "mark_start"])
+@row("F14 replies to a take-over lost")
+async def test_the_reply_to_a_take_over_is_lost(scene: Scene, request_lost: str) -> None:
+    network = await scene.connect_through_network()
+    scene.work()
+    await scene.ready()
+    scene.breaks("replies lost")
+    # Every scan asks, also when there is nothing to take; some of them are not answered.
+    network.lose_replies(load(request_lost).sha, every=3 if request_lost == "reclaim" else 2, most=30)
+    scene.produce(fates={"hold": 1}, duplicates=DUPLICATES, seconds=600)
+    await scene.published()
+    killed = await kill_whoever_holds_one(scene)
+    network.heal()
+    scene.heals("replies lost")
+    await audit(scene)
+    scene.proofs["of"] = request_lost
+    scene.prove("workers killed in a handler", killed)
+    scene.prove("replies dropped", network.hit["dropped"])
+
+
+@row("F5 server killed, synced every second", redis=True)
+async def test_a_server_that_syncs_every_second_is_killed(scene: Scene) -> None:
+    await kill_the_server(scene, EVERY_SECOND)
+
+
+@row("F6 server killed, synced always")
+async def test_a_server_that_syncs_always_is_killed(scene: Scene) -> None:
+    await kill_the_server(scene, ALWAYS)
+
+
+async def kill_the_server(scene: Scene, persistence: tuple[str, ...]) -> None:
+    server = scene.serve(*persistence)
+    scene.work()
+    scene.produce(MESSAGES // 2, fates=MIX, duplicates=DUPLICATES, pause=0.1)
+    scene.produce(MESSAGES // 2, fates=MIX, once=False, pause=0.1)
+    await scene.ready()
+    for share in (0.25, 0.5):
+        await scene.until(lambda share=share: acknowledged(scene) > share * MESSAGES, "some acknowledgements")
+        before = server.pid
+        scene.breaks(f"server killed {share}")
+        server.process.send_signal(signal.SIGSTOP)
+        await asyncio.sleep(0.3)  # by now every producer waits for an answer
+        server.kill()
+        server.start()
+        scene.heals(f"server killed {share}")
+        scene.prove("the server's process changed", int(server.pid != before))
+    verdict = await audit(scene)
+    scene.prove("publishes nobody knows about", verdict.unknown)
+
+
+@row("F8 server loading")
+async def test_workers_wait_for_a_server_that_is_loading(scene: Scene) -> None:
+    server = scene.serve(*EVERY_SECOND)
+    with server.client() as admin, admin.pipeline(transaction=False) as pipe:
+        for n in range(12_000):
+            pipe.set(f"ballast:{n}", n)
+        pipe.execute()
+    workers = scene.work()
+    scene.produce(fates=MIX, duplicates=DUPLICATES, pause=0.1)
+    await scene.until(lambda: acknowledged(scene) > MESSAGES / 4, "some acknowledgements")
+    scene.breaks("server loading")
+    server.kill()
+    server.start_unwatched("--key-load-delay", "100")
+    busy = await answers_while_loading(scene)
+    scene.heals("server loading")
+    scene.prove("answers that said LOADING", busy)
+    await audit(scene, most_log_lines=2000)
+    assert [worker.code for worker in workers] == [0] * len(workers), "a worker died of a server that was loading"
+
+
+async def answers_while_loading(scene: Scene) -> int:
+    busy, is_up = 0, False
+    with scene.server.client() as admin:
+
+        def looked() -> bool:
+            nonlocal busy, is_up
+            try:
+                admin.ping()
+                admin.get("ballast:1")
+                is_up = True
+            except redis.BusyLoadingError:
+                busy += 1
+            except redis.ConnectionError:
+                is_up = False
+            return is_up
+
+        await scene.until(looked, "that the server is up")
+    return busy
+
+
+@pytest.mark.parametrize("request_lost", ["XREADGROUP", "settle", "park", "promote"])
+@row("F14 replies lost")
+async def test_the_reply_to_what_a_worker_asked_is_lost(scene: Scene, request_lost: str) -> None:
+    network = await scene.connect_through_network()
+    scene.work()
+    await scene.ready()
+    scene.breaks("replies lost")
+    word = request_lost if request_lost.isupper() else load(request_lost).sha
+    network.lose_replies(word, every=2, most=12)
+    scene.produce(fates=MIX, duplicates=DUPLICATES)
+    await scene.published()
+    await scene.until(lambda: network.hit["dropped"] > 0 and handled(scene) > MESSAGES / 2, "that some are handled")
+    network.heal()
+    scene.heals("replies lost")
+    scene.proofs["of"] = request_lost
+    scene.prove("replies dropped", network.hit["dropped"])
+    await audit(scene)
+
+
+@row("F15 reset in the middle of a reply")
+async def test_the_connection_is_reset_in_the_middle_of_a_reply(scene: Scene) -> None:
+    network = await scene.connect_through_network()
+    scene.work()
+    await scene.ready()
+    scene.breaks("reset")
+    network.lose_replies("XREADGROUP", every=3, most=12, after=40)
+    scene.produce(fates=MIX, duplicates=DUPLICATES)
+    await scene.published()
+    await scene.until(lambda: network.hit["cut short"] > 0 and handled(scene) > MESSAGES / 2, "that some are handled")
+    network.heal()
+    scene.heals("reset")
+    scene.prove("replies cut short", network.hit["cut short"])
+    await audit(scene)
+
+
+@pytest.mark.parametrize("how", ["blackhole", "half_open"])
+@row("F15 silent network")
+async def test_the_network_goes_silent_without_a_word(scene: Scene, how: str) -> None:
+    network = await scene.connect_through_network()
+    scene.work()
+    scene.produce(fates=MIX, duplicates=DUPLICATES, pause=0.2)
+    await scene.until(lambda: handled(scene) > MESSAGES / 8, "that some are handled")
+    scene.breaks(how)
+    scene.prove("wires that went silent", network.blackhole() if how == "blackhole" else network.half_open())
+    # A wire that says nothing is given up after its timeout; until then nobody can know.
+    await scene.until(lambda: handled(scene) > MESSAGES / 2, "that work goes on over new wires")
+    scene.heals(how)
+    scene.prove("pieces that went nowhere", network.hit["swallowed"] + network.hit["unheard"])
+    await audit(scene)
+
+
+@row("F21 group destroyed")
+async def test_a_group_that_is_destroyed_is_made_again_and_skips_nothing(scene: Scene) -> None:
+    scene.work()
+    scene.produce(fates=MIX, duplicates=DUPLICATES, pause=0.1)
+    await scene.until(lambda: handled(scene) > MESSAGES / 4, "that some are handled")
+    scene.breaks("group destroyed")
+    scene.prove("groups destroyed", scene.admin.xgroup_destroy(scene.topic, "g"))
+    await scene.until(lambda: bool(events(scene, "GroupRestored")), "that the group is back")
+    await scene.published()
+    scene.heals("group destroyed")
+    await audit(scene)
+
+
+@row("F21 eight start at once")
+async def test_eight_workers_that_start_at_once_make_one_group_and_skip_nothing(scene: Scene) -> None:
+    scene.produce(duplicates=DUPLICATES)
+    await scene.published()
+    scene.work(8)
+    await scene.ready()
+    groups = [group["name"] for group in scene.admin.xinfo_groups(scene.topic)]
+    await audit(scene)
+    scene.prove("workers that started", len(scene.lines("ready")))
+    assert groups.count(b"g") == 1
+    assert refused(scene, "") == 0

@@ -1,0 +1,62 @@
+"""The rows see what they are there to see: each mutant is a way to build Penstock wrong, and turns its row red.
+
+A mutant is a patch, applied to a copy of the package that the row and all its processes then import.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+PATCHES = Path(__file__).resolve().parent / "mutants"
+
+MUTANTS = {
+    "ack-before-handle": ("test_at_least_once.py::test_what_a_killed_worker_had_begun_is_handled_by_another", "I1"),
+    "dead-letter-without-copy": ("test_retries.py::test_what_one_group_retries_the_other_never_sees_again", "I1"),
+    "length-trim": ("test_trimming.py::test_retention_takes_nothing_that_a_slow_group_still_needs", "I1"),
+    "no-fence": ("test_fencing.py::test_a_worker_that_was_frozen_past_its_lease_settles_nothing", "I4"),
+    "retry-on-the-topic": ("test_retries.py::test_what_one_group_retries_the_other_never_sees_again", "I3"),
+    "blame-by-times-delivered": (
+        "test_at_least_once.py::test_what_a_killed_worker_had_begun_is_handled_by_another",
+        "I5",
+    ),
+}
+
+
+def test_every_patch_is_a_mutant_that_is_run() -> None:
+    assert {patch.stem for patch in PATCHES.glob("*.patch")} == set(MUTANTS)
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("name", list(MUTANTS))
+def test_a_mutant_turns_its_row_red(name: str, tmp_path: Path) -> None:
+    row, invariant = MUTANTS[name]
+    copy = mutated(name, tmp_path)
+    done = run([sys.executable, "-c", "import penstock; print(penstock.__file__)"], copy)
+    assert str(copy) in done.stdout, "the row would not import the mutant"
+    done = run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"tests/fault/{row}[valkey]"], copy)
+    assert done.returncode == pytest.ExitCode.TESTS_FAILED, done.stdout + done.stderr
+    assert f"\nE       {invariant}: " in done.stdout, f"red, but not by {invariant}:\n{done.stdout}"
+
+
+def mutated(name: str, directory: Path) -> Path:
+    """Where the mutant's package is; a patch that does not apply any more fails the test."""
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "src" / "penstock", directory / "src" / "penstock", ignore=ignored)
+    patch = PATCHES / f"{name}.patch"
+    done = subprocess.run(["git", "apply", str(patch)], cwd=directory, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{patch.name} does not apply any more, make it anew: {done.stderr}"
+    return directory / "src"
+
+
+def run(command: list[str], source: Path) -> "subprocess.CompletedProcess[str]":
+    # The small size will do, and a mutant has no place in the table.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("FAULT_", "PYTEST_"))}
+    environment["PYTHONPATH"] = str(source)
+    return subprocess.run(
+        command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
