@@ -1,132 +1,58 @@
-"""`make bench`: the backend against a raw hiredis loop, median of interleaved rounds, on each server there is."""
+"""`make bench`: every benchmark, or those that are named; `python -m benchmarks --help` tells the options."""
 
 import argparse
-import asyncio
-import json
-import platform
-import shutil
-import statistics
-import tempfile
+import sys
 import time
-from collections.abc import Coroutine
-from importlib.metadata import version
+from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
-from typing import Any
 
-from benchmarks import ours, raw
-from benchmarks.load import PAYLOAD_BYTES
-from penstock import __version__
-from tests.support.servers import Server, redis_binary, valkey_binary
+from benchmarks.options import RESULTS, Options
+from benchmarks.report import Report
 
-RESULTS = Path(__file__).parent / "results"
-TOPIC, GROUP = "bench", "g"
-BATCH = 1000
-PER_WRITE = 500
-GOAL = 0.5
-SIDES = {"raw": raw, "ours": ours}
-WORK = {"publish": "pipelined publish", "consume": "read + decode + settle (fenced)"}
-UNITS = {"wall_us": "wall", "client_us": "client CPU", "server_us": "server"}
+BENCHMARKS = {
+    "backend": "benchmarks.backend",
+    "growth": "benchmarks.growth.run",
+    "publish": "benchmarks.publish",
+    "consume": "benchmarks.consume",
+    "suspending": "benchmarks.suspending",
+    "latency": "benchmarks.latency",
+    "memory": "benchmarks.memory",
+}
 
 
-def main() -> None:
+def main() -> int:
+    names, options, strict = _arguments()
+    missed = []
+    for name in names:
+        started = time.monotonic()
+        print(f"\n{name} …", file=sys.stderr, flush=True)
+        run: Callable[[Options], Report] = import_module(BENCHMARKS[name]).run
+        report = run(options)
+        report.data["settings"] = {"rounds": options.rounds, "scale": options.scale}
+        report.write(options.results)
+        print(report.as_markdown())
+        print(f"{name}: {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
+        missed += [goal for goal in report.goals if not goal.holds]
+    print("\n".join(f"missed: {goal.what}: {goal}" for goal in missed) or "every goal holds")
+    return int(strict and bool(missed))
+
+
+def _arguments() -> tuple[list[str], Options, bool]:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("--messages", type=int, default=100_000)
-    parser.add_argument("--rounds", type=int, default=5)
-    options = parser.parse_args()
-    servers = {"valkey": valkey_binary(), "redis": redis_binary()}
-    found = {name: binary for name, binary in servers.items() if binary is not None}
-    report = {
-        "versions": {"penstock": __version__, "python": platform.python_version()}
-        | {name: version(name) for name in ("redis", "hiredis", "msgspec")},
-        "messages": options.messages,
-        "rounds": options.rounds,
-        "servers": {name: measure(binary, options.messages, options.rounds) for name, binary in found.items()},
-    }
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "backend.json").write_text(json.dumps(report, indent=2) + "\n")
-    text = as_markdown(report)
-    (RESULTS / "backend.md").write_text(text)
-    print(text)
-
-
-def measure(binary: str, messages: int, rounds: int) -> dict[str, Any]:
-    directory = Path(tempfile.mkdtemp(prefix="bench-"))
-    server = Server(binary, directory)
-    try:
-        run_round(server, messages // 10 // BATCH * BATCH or BATCH)  # warm up both sides
-        rows = [run_round(server, messages) for _ in range(rounds)]
-        info = server.client().info("server")
-        name = f"{info.get('server_name', 'redis')} {info.get('valkey_version', info['redis_version'])}"
-        return {"server": name, **summary(rows)}
-    finally:
-        server.stop()
-        shutil.rmtree(directory)
-
-
-def run_round(server: Server, messages: int) -> dict[str, dict[str, float]]:
-    """Reference and Penstock, one after the other, on an empty server each time."""
-    socket = server.socket
-    rows = {}
-    for side, work in SIDES.items():
-        with server.client() as admin:
-            admin.flushall()
-            admin.xgroup_create(TOPIC, GROUP, "0", mkstream=True)
-        rows[f"publish {side}"] = timed(server, work.publish(socket, TOPIC, messages, PER_WRITE), messages)
-        rows[f"consume {side}"] = timed(server, work.consume(socket, TOPIC, GROUP, messages, BATCH), messages)
-    return rows
-
-
-def timed(server: Server, work: Coroutine[Any, Any, None], messages: int) -> dict[str, float]:
-    """Microseconds per message: on the clock, of this process, and inside the server's commands."""
-    with server.client() as admin:
-        admin.config_resetstat()
-        wall, cpu = time.perf_counter(), time.process_time()
-        asyncio.run(work)
-        wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-        stats = admin.info("commandstats")
-    # EVALSHA's own time holds that of the commands it calls.
-    inside = {"cmdstat_xack", "cmdstat_hget"} if "cmdstat_evalsha" in stats else set()
-    server_us = sum(row["usec"] for name, row in stats.items() if name not in inside)
-    return {"wall_us": wall * 1e6 / messages, "client_us": cpu * 1e6 / messages, "server_us": server_us / messages}
-
-
-def summary(rows: list[dict[str, dict[str, float]]]) -> dict[str, Any]:
-    result: dict[str, Any] = {}
-    for work in WORK:
-        ratios = [row[f"{work} raw"]["wall_us"] / row[f"{work} ours"]["wall_us"] for row in rows]
-        result[work] = {"ratio": statistics.median(ratios), "ratios": sorted(ratios)}
-        for side in SIDES:
-            for unit in UNITS:
-                result[work][f"{side} {unit}"] = statistics.median(row[f"{work} {side}"][unit] for row in rows)
-    return result
-
-
-def as_markdown(report: dict[str, Any]) -> str:
-    versions = ", ".join(f"{name} {number}" for name, number in report["versions"].items())
-    columns = ["server", "work", "ratio of rates (low..high)", *(f"{label} µs raw, ours" for label in UNITS.values())]
-    lines = [
-        "# The backend against a raw hiredis loop",
-        "",
-        f"{report['messages']:,} messages of {PAYLOAD_BYTES} bytes of JSON, fields `id` and `payload`; median of",
-        f"{report['rounds']} interleaved rounds, unix socket, no persistence; µs are per message. {versions}.",
-        "",
-        row_of(columns),
-        row_of(["---"] * len(columns)),
-    ]
-    for facts in report["servers"].values():
-        lines += [row_of([facts["server"], label, *cells(facts[work])]) for work, label in WORK.items()]
-    return "\n".join(lines) + "\n"
-
-
-def cells(row: dict[str, Any]) -> list[str]:
-    verdict = "" if row["ratio"] >= GOAL else f" **below the goal of {GOAL}**"
-    ratio = f"{row['ratio']:.2f} ({row['ratios'][0]:.2f}..{row['ratios'][-1]:.2f}){verdict}"
-    return [ratio, *(f"{row[f'raw {unit}']:.2f}, {row[f'ours {unit}']:.2f}" for unit in UNITS)]
-
-
-def row_of(texts: list[str]) -> str:
-    return f"| {' | '.join(texts)} |"
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"one or more of {', '.join(BENCHMARKS)}")
+    parser.add_argument("--rounds", type=int, default=5, help="interleaved rounds; the median counts (5)")
+    parser.add_argument("--scale", type=float, default=1.0, help="multiplies every size: 0.1 for a trial run (1.0)")
+    parser.add_argument("--server", choices=["valkey", "redis"], default="", help="one server only")
+    parser.add_argument("--no-peers", action="store_true", help="leave other libraries out")
+    parser.add_argument("--results", help="where the files go (benchmarks/results)")
+    parser.add_argument("--strict", action="store_true", help="exit 1 if a goal is missed")
+    given = parser.parse_args()
+    if unknown := sorted(set(given.names) - set(BENCHMARKS)):
+        parser.error(f"no benchmark {unknown[0]!r}: choose from {', '.join(BENCHMARKS)}")
+    options = Options(given.rounds, given.scale, given.server, not given.no_peers, Path(given.results or RESULTS))
+    return given.names or list(BENCHMARKS), options, given.strict
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,13 +1,14 @@
 """The reference: what a careful engineer writes by hand with hiredis and nothing else.
 
-Same fields, same batches, fast JSON, the next batch asked for before the current one is decoded, one XACK per batch on
+Same fields, same batches, fast JSON, the next batch asked for before the current one is handled, one XACK per batch on
 a second connection. It checks nothing, keeps nothing and fences nothing.
 """
 
 import asyncio
 from collections import deque
-from pathlib import Path
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
+from urllib.parse import urlsplit
 
 import hiredis
 import msgspec
@@ -15,8 +16,11 @@ import msgspec
 from benchmarks.load import payload
 from penstock.message.ids import new_id
 
-_encode = msgspec.json.Encoder().encode
-_decode = msgspec.json.Decoder().decode
+Handler = Callable[[Any], Awaitable[None]]
+
+encode = msgspec.json.Encoder().encode
+decode = msgspec.json.Decoder().decode
+_WRITES_UNDER_WAY = 2
 
 
 def pack(*words: object) -> bytes:
@@ -46,42 +50,64 @@ class Connection(asyncio.Protocol):
         self.transport.write(request)
         return future
 
+    async def close(self) -> None:
+        self.transport.close()
+        await asyncio.sleep(0)
 
-async def connect(socket: Path) -> Connection:
-    return (await asyncio.get_running_loop().create_unix_connection(Connection, str(socket)))[1]
+
+async def connect(url: str) -> Connection:
+    parts = urlsplit(url)
+    loop = asyncio.get_running_loop()
+    if parts.scheme == "unix":
+        return (await loop.create_unix_connection(Connection, parts.path))[1]
+    return (await loop.create_connection(Connection, parts.hostname or "", parts.port or 0))[1]
 
 
-async def publish(socket: Path, topic: str, count: int, batch: int) -> None:
-    """`batch` messages per write, two writes under way."""
-    connection = await connect(socket)
+async def publish(url: str, topic: str, count: int, per_write: int, more: Sequence[object] = ()) -> None:
+    """Pipelined XADD: `per_write` messages a write, two writes under way. `more` are fields that are alike in all."""
+    connection = await connect(url)
     under_way: deque[asyncio.Future[Any]] = deque()
-    for start in range(0, count, batch):
+    for start in range(0, count, per_write):
         requests = [
-            pack("XADD", topic, "*", "id", new_id(), "payload", _encode(payload(number)))
-            for number in range(start, start + batch)
+            pack("XADD", topic, "*", "id", new_id(), "payload", encode(payload(number)), *more)
+            for number in range(start, min(start + per_write, count))
         ]
-        under_way.append(connection.call(b"".join(requests), batch))
-        if len(under_way) > 2:
+        under_way.append(connection.call(b"".join(requests), len(requests)))
+        if len(under_way) > _WRITES_UNDER_WAY:
             await under_way.popleft()
     for last in under_way:
-        await last
-    connection.transport.close()
+        assert not isinstance(await last, hiredis.ReplyError), last
+    await connection.close()
 
 
-async def consume(socket: Path, topic: str, group: str, count: int, batch: int) -> None:
-    reader, acker = await connect(socket), await connect(socket)
-    request = pack("XREADGROUP", "GROUP", group, "raw", "COUNT", batch, "BLOCK", 5000, "STREAMS", topic, ">")
-    acks: list[asyncio.Future[Any]] = []
-    read = 0
+async def publish_each(url: str, topic: str, count: int, callers: int) -> None:
+    """`callers` tasks, each of which awaits the answer to its message before it sends the next; no shared writes."""
+    connection = await connect(url)
+    numbers = iter(range(count))
+
+    async def caller() -> None:
+        for number in numbers:
+            await connection.call(pack("XADD", topic, "*", "id", new_id(), "payload", encode(payload(number))))
+
+    await asyncio.gather(*[caller() for _ in range(callers)])
+    await connection.close()
+
+
+async def consume(url: str, topic: str, group: str, handle: Handler, *, batch: bool = False) -> None:
+    """Read, decode, await the handler for each message (or once per batch), ack; until it is cancelled."""
+    reader, acker = await connect(url), await connect(url)
+    request = pack("XREADGROUP", "GROUP", group, "raw", "COUNT", 1000, "BLOCK", 5000, "STREAMS", topic, ">")
     reply = reader.call(request)
-    while read < count:
-        entries = (await reply)[0][1]
-        read += len(entries)
-        if read < count:
-            reply = reader.call(request)
-        bodies = [_decode(fields[3]) for _, fields in entries]
-        assert len(bodies) == len(entries)
-        acks.append(acker.call(pack("XACK", topic, group, *[entry_id for entry_id, _ in entries])))
-    assert sum([await ack for ack in acks]) == count
-    for connection in (reader, acker):
-        connection.transport.close()
+    while True:
+        answer = await reply
+        reply = reader.call(request)
+        if not answer:
+            continue
+        entries = answer[0][1]
+        at = entries[0][1].index(b"payload") + 1
+        if batch:
+            await handle([decode(fields[at]) for _, fields in entries])
+        else:
+            for _, fields in entries:
+                await handle(decode(fields[at]))
+        acker.call(pack("XACK", topic, group, *[entry_id for entry_id, _ in entries]))

@@ -1,0 +1,53 @@
+"""`make bench-peers`: other libraries in an environment of their own, outside the repository.
+
+It is made in $PENSTOCK_BENCH_PEERS, else under the system's temporary directory, with the newest versions the package
+index has. Benchmarks find it there and run it beside Penstock; without it they say so and leave those rows out.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import venv
+from functools import cache
+from pathlib import Path
+
+PLACE = "PENSTOCK_BENCH_PEERS"
+PACKAGES = ("faststream[redis]", "taskiq", "taskiq-redis", "streaq", "dramatiq[redis]", "pydocket")
+FAST = ("hiredis", "uvloop", "orjson")
+_REPORTED = (*PACKAGES, "redis", "uvloop")
+
+
+def directory() -> Path:
+    return Path(os.environ.get(PLACE) or Path(tempfile.gettempdir()) / "penstock-bench-peers")
+
+
+def python() -> Path | None:
+    """The interpreter that has the peers; None if nobody has installed them."""
+    found = directory() / "bin" / "python"
+    return found if found.exists() and versions() else None
+
+
+@cache
+def versions() -> dict[str, str]:
+    """What is installed there; empty unless all of it is."""
+    names = [name.partition("[")[0] for name in _REPORTED]
+    code = f"import importlib.metadata as m, json; print(json.dumps({{n: m.version(n) for n in {names!r}}}))"
+    done = subprocess.run([directory() / "bin" / "python", "-c", code], capture_output=True, text=True, check=False)
+    found: dict[str, str] = json.loads(done.stdout) if done.returncode == 0 else {}
+    return found
+
+
+def main() -> None:
+    place = directory()
+    print(f"bench-peers: installing {', '.join(PACKAGES)} in {place}", flush=True)
+    venv.create(place, with_pip=True, clear=True)
+    pip = [str(place / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    if subprocess.run([*pip, *PACKAGES, *FAST], check=False).returncode:
+        sys.exit("bench-peers: pip failed; this step needs a package index. The benchmarks run without peers.")
+    print("bench-peers: " + ", ".join(f"{name} {number}" for name, number in versions().items()))
+
+
+if __name__ == "__main__":
+    main()
