@@ -2,9 +2,9 @@
 
 from typing import Any
 
-PAYLOAD_BYTES = 201
+PAYLOAD_BYTES = 200
 _LONG_AGO = 1_700_000_000_000_000_000
-_PAD = "x" * 64
+_PAD = "x" * 73
 
 
 def payload(number: int, sent_ns: int = _LONG_AGO) -> dict[str, Any]:

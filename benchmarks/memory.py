@@ -55,7 +55,7 @@ def _resident(place: Ground, messages: int) -> dict[int, float]:
 
 
 def _bare(place: Ground, messages: int) -> Row:
-    return _stored(place, RAW, messages, lambda: load(place, RAW, messages, ()))
+    return _stored(place, RAW, messages, lambda: load(place, RAW, messages, extra_fields(place)))
 
 
 def _ours(place: Ground, messages: int, mode: str = "many", one: Contestant = BUS) -> Row:

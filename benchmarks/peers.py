@@ -16,7 +16,7 @@ from pathlib import Path
 PLACE = "PENSTOCK_BENCH_PEERS"
 PACKAGES = ("faststream[redis]", "taskiq", "taskiq-redis", "streaq", "dramatiq[redis]", "pydocket")
 FAST = ("hiredis", "uvloop", "orjson")
-_REPORTED = (*PACKAGES, "redis", "uvloop")
+_REPORTED = (*PACKAGES, "uvloop")
 
 
 def directory() -> Path:
@@ -41,6 +41,8 @@ def versions() -> dict[str, str]:
 
 def main() -> None:
     place = directory()
+    if place.exists() and any(place.iterdir()) and not (place / "pyvenv.cfg").exists():
+        sys.exit(f"bench-peers: {place} holds something else; point ${PLACE} to a directory of its own")
     print(f"bench-peers: installing {', '.join(PACKAGES)} in {place}", flush=True)
     venv.create(place, with_pip=True, clear=True)
     pip = [str(place / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]

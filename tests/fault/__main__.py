@@ -22,26 +22,30 @@ COLUMNS = ("acked", "unknown", "failed", "handled", "dead", "repeated")
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.fault", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.fault", description=__doc__, epilog="The rest is for pytest."
+    )
     parser.add_argument("--messages", type=int, default=FULL_MESSAGES)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("pytest", nargs="*", default=["tests/fault"], help="what to run, and options for pytest")
-    options, more = parser.parse_known_args()
+    parser.add_argument("--only", default="tests/fault", help="a file, or a test, instead of all of them")
+    options, for_pytest = parser.parse_known_args()
     with tempfile.TemporaryDirectory(prefix="ps-fault-results-") as directory:
         began = time.monotonic()
-        failed = run(options, more, directory)
+        failed = run(options, for_pytest, directory)
+        if failed not in (0, 1):  # it did not run at all, or was interrupted
+            return failed
         rows = [json.loads(file.read_text()) for file in sorted(Path(directory).glob("*.json"))]
         write(options, rows, failed=failed, seconds=time.monotonic() - began)
     return failed
 
 
-def run(options: argparse.Namespace, more: list[str], directory: str) -> int:
+def run(options: argparse.Namespace, for_pytest: list[str], directory: str) -> int:
     environment = os.environ | {
         "FAULT_MESSAGES": str(options.messages),
         "FAULT_SEED": str(options.seed),
         RESULTS_VARIABLE: directory,
     }
-    command = [sys.executable, "-m", "pytest", "-n", "2", "--timeout", "900", *options.pytest, *more]
+    command = [sys.executable, "-m", "pytest", "-n", "2", "--timeout", "900", str(options.only), *for_pytest]
     return subprocess.run(command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, check=False).returncode
 
 

@@ -16,7 +16,7 @@ LEASE = 600.0
 async def test_a_worker_that_is_asked_to_leave_drains_and_hands_the_rest_back(
     scene: Scene, how: dict[str, int]
 ) -> None:
-    scene.produce(producers=1, abreast=1, fates={"slow": 80}, in_order=True, seconds=0.05)
+    scene.produce(producers=1, abreast=1, fates={"slow": 80}, in_order=True, seconds=0.2)
     await scene.published()
     (leaving,) = scene.work(1, lease=LEASE, concurrency=2, **how)
     # Those before were so quick that it has learnt to read many at once: it holds far more than it has begun.

@@ -300,10 +300,13 @@ async def test_by_hand_a_handler_that_forgets_to_settle_gets_it_again_and_not_fo
 
     async with stage.running(bus):
         await bus.publish({"do": "forget"})
-        await bus.publish({"do": "ack"})
-        await stage.settled(within=15)
+        # Its own entries a worker takes back only if they are older than the read it waits for: so let that end.
+        async with asyncio.timeout(15):
+            while await bus.dead.count() == 0:
+                await bus.publish({"do": "ack"})
+                await asyncio.sleep(0.05)
+        await stage.settled()
         (letter,) = [letter async for letter in bus.dead]
-    assert seen.count(("ack", False)) == 1
     assert ("ack", True) not in seen
     # The first runs leave no mark that counts, so it comes a little more often than it has attempts; not for ever.
     assert [again for do, again in seen if do == "forget"] in ([False, True, True, True][:n] for n in (2, 3, 4))

@@ -77,7 +77,10 @@ async def test_many_letters_of_several_groups_are_all_found_by_their_own_group(s
     for morgue, group in ((first, "first"), (second, "second")):
         letters = await morgue.letters()
         assert {letter.group for letter in letters} == {group}
-        assert [json.loads(letter.raw[letter.raw.index(b"payload") + 1])["n"] for letter in letters] == list(range(330))
+        numbers = [json.loads(letter.raw[letter.raw.index(b"payload") + 1])["n"] for letter in letters]
+        assert sorted(numbers) == list(range(330))
+        died = [tuple(map(int, letter.letter_id.split("-"))) for letter in letters]
+        assert died == sorted(died), "not oldest first"
         assert await morgue.bus.dead.count() == 330
 
 

@@ -283,3 +283,18 @@ async def test_two_buses_of_one_group_share_its_messages(stage: Stage) -> None:
         await first.publish_many([{"n": n} for n in range(100)])
         await stage.settled()
     assert sorted(seen[0] + seen[1]) == list(range(100))
+
+
+async def test_a_consumer_with_a_fixed_name_finishes_what_its_earlier_life_had_read(stage: Stage) -> None:
+    bus = stage.bus(lease=200 * MS, options=Subscription(consumer="worker-1", scan=50 * MS))
+    seen = noting(bus)
+    async with stage.running(bus):
+        await stage.settled()
+    await bus.publish_many([{"n": n} for n in range(20)])
+    # It died right after a read: five entries are pending under its name.
+    assert len(stage.admin.xreadgroup("g", "worker-1", {stage.topic: ">"}, count=5)[0][1]) == 5
+    async with stage.running(bus):
+        await stage.settled()
+    assert sorted(seen) == list(range(20))
+    assert stage.told(events.Fenced) == []
+    assert stage.admin.xinfo_consumers(stage.topic, "g") == []

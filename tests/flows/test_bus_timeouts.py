@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock import Delivery, Retry, Subscription, events
+from penstock import Delivery, RedisBackend, Retry, Subscription, events
 from tests.support.stage import Stage
 
 BOTH = pytest.mark.parametrize("server", ["valkey", "redis"], indirect=True)
@@ -325,3 +325,49 @@ async def test_when_every_thread_is_lost_others_wait_and_do_not_fail(stage: Stag
         leave.set()
     assert sorted(seen) == list(range(11))
     assert stage.told(events.Failed) == []
+
+
+async def test_a_stuck_handler_and_a_suspect_together_do_not_stop_the_worker(stage: Stage) -> None:
+    """A suspect runs alone; but what will never end must not be waited for."""
+    options = Subscription(timeout=200 * MS, scan=50 * MS, drain=timedelta(0))
+    bus, leave, seen = stage.bus(lease=timedelta(seconds=5), options=options), asyncio.Event(), []
+
+    @bus.on(dict)
+    async def handle(event: Delivery[Any]) -> None:
+        seen.append(event.body["n"])
+        while event.body["n"] == "stuck" and not leave.is_set():
+            try:
+                await leave.wait()
+            except asyncio.CancelledError:
+                continue
+
+    async with stage.running(bus, concurrency=3):
+        try:
+            await bus.publish({"n": "stuck"})
+            await stage.until(lambda: stage.told(events.HandlerStuck))
+            await bus.pause()
+            await stage.until(lambda: stage.told(events.PauseChanged))
+            await bus.publish({"n": "suspect"})
+            await _die_with_it(stage)
+            await bus.resume()
+            await stage.until(lambda: stage.told(events.Reclaimed))
+            await bus.publish({"n": "fresh"})
+            await stage.until(lambda: {"suspect", "fresh"} <= set(seen))
+        finally:
+            leave.set()
+        await stage.settled()
+    assert seen.count("fresh") == seen.count("suspect") == 1
+
+
+async def _die_with_it(stage: Stage) -> None:
+    """Two workers die while the one unread entry is theirs; the second had begun it."""
+    async with await RedisBackend.connect(stage.url) as backend:
+        (read,) = await backend.read_new(stage.topic, "g", "dead-1", 1, timedelta(0))
+        stage.admin.xclaim(stage.topic, "g", "dead-1", 0, [read.id], idle=60_000, justid=True)
+        taken: list[Any] = []
+        while not taken:  # each call looks at a part of the pending list
+            taken = await backend.reclaim_idle(stage.topic, "g", "dead-2", timedelta(seconds=30), 10)
+        (entry,) = taken
+        assert entry.state.suspect
+        assert await backend.mark_start(entry, "g", "dead-2") == 1
+    stage.admin.xclaim(stage.topic, "g", "dead-2", 0, [entry.id], idle=60_000, justid=True)

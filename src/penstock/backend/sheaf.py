@@ -14,10 +14,15 @@ class Sheaf:
     together, it is there long enough for the garbage collector to look at it, which costs as much as decoding.
     """
 
-    __slots__ = ("_opened", "ids", "mean_bytes", "stream")
+    __slots__ = ("_opened", "fence", "ids", "mean_bytes", "stream")
 
-    def __init__(self, stream: str, ids: Sequence[str], opened: Iterator[FetchedEntry], mean_bytes: float) -> None:
+    def __init__(
+        self, stream: str, fence: int, ids: Sequence[str], opened: Iterator[FetchedEntry], mean_bytes: float
+    ) -> None:
         self.stream = stream
+        self.fence = fence
+        """Of every entry in it, but for those that are lost."""
+
         self.ids = ids
         self.mean_bytes = mean_bytes
         """Size of an entry, by a sample."""
@@ -26,13 +31,13 @@ class Sheaf:
 
     @classmethod
     def of(cls, entries: Sequence[FetchedEntry]) -> "Sheaf":
-        """Entries that are open already; there must be one."""
-        fields = [entry.raw for entry in entries]
-        return cls(entries[0].stream, [entry.id for entry in entries], iter(entries), mean_size(fields))
+        """Entries of one call that are open already; there must be one."""
+        first, fields = entries[0], [entry.raw for entry in entries]
+        return cls(first.stream, first.fence, [entry.id for entry in entries], iter(entries), mean_size(fields))
 
     def without(self, ids: Collection[str]) -> "Sheaf":
         left = [id for id in self.ids if id not in ids]
-        return Sheaf(self.stream, left, (one for one in self._opened if one.id not in ids), self.mean_bytes)
+        return Sheaf(self.stream, self.fence, left, (one for one in self._opened if one.id not in ids), self.mean_bytes)
 
     def __iter__(self) -> Iterator[FetchedEntry]:
         return self._opened

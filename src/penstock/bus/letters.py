@@ -39,11 +39,15 @@ class Letter(Struct, frozen=True):
     raw: Sequence[bytes]
     """Fields and values as they were stored, alternating."""
 
-    details: Mapping[str, str]
-    """What else was noted: `exception`, `traceback`, `traceparent` …"""
+    error: str
+    """The exception's class, with its module; empty if no handler raised."""
+
+    traceback: str
+    traceparent: str
+    """The trace it belongs to; empty if none."""
 
     replay: str
-    """The replay it came from, if it has died before."""
+    """The replay it died in; empty if it was never replayed."""
 
     letter_id: str
     """Its own place among the dead letters."""
@@ -191,7 +195,9 @@ class DeadLetters:
             first=record.first,
             last=record.last,
             raw=letter.raw,
-            details=record.details,
+            error=record.error,
+            traceback=record.traceback,
+            traceparent=record.traceparent,
             replay=record.replay,
             letter_id=letter.id,
             stored=letter,

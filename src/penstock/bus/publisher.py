@@ -1,5 +1,6 @@
 """Turning what users hand in into messages on a topic, and telling them where each one is."""
 
+import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
 from typing import Any, TypeAlias
@@ -17,6 +18,8 @@ from penstock.options import Durability, Sending
 
 Trace: TypeAlias = Callable[[str], tuple[str | None, str | None]]
 """For a message to this topic: the trace context it is to carry, as `traceparent` and `tracestate`."""
+
+_ONCE_PER_CALL = 100
 
 
 class Receipt(Struct, frozen=True, gc=False):
@@ -68,15 +71,18 @@ class Publisher:
 
     async def publish_many(self, messages: Iterable[Message[Any]], *, once: bool) -> "list[Receipt | PenstockError]":
         if once:
-            return await self._many_once(list(messages))
+            results = await self._many_once([self._stamped(message, None) for message in messages])
+            if not self._is_registered:
+                await self._register()
+            return results
         ids: list[str] = []
         topic = self._topic
-        results = await self._backend().publish_many(topic, self._noted(messages, ids))
+        written = await self._backend().publish_many(topic, self._noted(messages, ids))
         if not self._is_registered:
             await self._register()
         return [
             Receipt(id, result, topic) if isinstance(result, str) else result
-            for id, result in zip(ids, results, strict=True)
+            for id, result in zip(ids, written, strict=True)
         ]
 
     async def _register(self) -> None:
@@ -98,12 +104,25 @@ class Publisher:
 
     async def _many_once(self, messages: list[Message[Any]]) -> "list[Receipt | PenstockError]":
         results: list[Receipt | PenstockError] = []
-        for message in messages:
+        for start in range(0, len(messages), _ONCE_PER_CALL):
+            some = messages[start : start + _ONCE_PER_CALL]
             try:
-                results.append(await self.publish(message, once=True, sending=None))
-            except PenstockError as error:
-                results.append(error)
+                found = await self._backend().publish_once(self._topic, some)
+            except PenstockError:
+                # Safe to send again, and one by one it shows which of them is at fault.
+                results += await asyncio.gather(*[self._one_of_many(message) for message in some])
+            else:
+                results += [
+                    Receipt(message.id, one.entry_id, self._topic, one.duplicate)
+                    for message, one in zip(some, found, strict=True)
+                ]
         return results
+
+    async def _one_of_many(self, message: Message[Any]) -> "Receipt | PenstockError":
+        try:
+            return await self._publish(message, once=True, sending=None)
+        except PenstockError as error:
+            return error
 
     async def _later(self, message: Message[Any], delay: timedelta, *, once: bool) -> Receipt:
         (found,) = await self._backend().publish_later(self._topic, [message], delay=delay, once=once)

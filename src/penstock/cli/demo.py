@@ -148,7 +148,7 @@ async def _replay(bus: Bus, books: Books, console: Console) -> None:
     books.bank_is_mended = True
 
     def bank_was_down(letter: Letter) -> bool:
-        return letter.details.get("exception") == "builtins.ConnectionError"
+        return letter.error == "builtins.ConnectionError"
 
     report = await bus.dead.replay(where=bank_was_down)
     books.replayed = report.replayed

@@ -28,6 +28,7 @@ HandleMany: TypeAlias = Callable[[list[AnyDelivery]], Awaitable[Sequence[BaseExc
 """Handles several at once: None, or what went wrong, for each."""
 
 _clock = time.monotonic
+_LOOK_SECONDS = 0.1
 _GRACE = 1.0  # seconds in which a cancelled handler may clean up before it is called stuck
 
 
@@ -59,6 +60,7 @@ class Crew:
         self._someone_free = asyncio.Event()
         self._all_free = asyncio.Event()
         self._closing = False
+        self._watchman: asyncio.Task[None] | None = None
         self._is_held = False
 
     def start(self) -> None:
@@ -97,22 +99,36 @@ class Crew:
     async def close(self, seconds: float) -> set[Place]:
         """Wait for running handlers, then cancel them. Returns what is run by those that would not stop."""
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._all_free.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await self._all_free.wait()
         self._closing = True  # not before: a runner that ends instead of resting would never be counted as free
-        self._watchman.cancel()
+        if self._watchman is not None:
+            self._watchman.cancel()
         for slot in self.slots:
             slot.end()
         await asyncio.wait([slot.task for slot in self.slots if slot.task is not None], timeout=_GRACE)
         return {(entry.stream, entry.id) for slot in self.slots if slot.goes_on for entry in slot.entries}
+
+    async def abandon(self) -> None:
+        """End every runner now, whatever it does. They are told at once, also if this is cancelled."""
+        self._closing = True
+        if self._watchman is not None:
+            self._watchman.cancel()
+        for slot in self.all_slots:
+            slot.end()
+        await asyncio.wait([slot.task for slot in self.all_slots if slot.task is not None], timeout=_GRACE)
 
     @asynccontextmanager
     async def alone(self) -> AsyncIterator[None]:
         """Let the runners finish their batch, and give them nothing more until this is left."""
         self._is_held = True
         try:
-            while self._batch is not None or len(self._resting) < len(self.slots):
-                await self._all_free.wait()
-                await asyncio.sleep(0)  # one that was just woken is not counted yet
+            while self._batch is not None or any(slot.work is not None and not slot.is_reported for slot in self.slots):
+                # Not for ever: a handler that is stuck never rests, and must not stop everything else.
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_LOOK_SECONDS):
+                        await self._all_free.wait()
+                await asyncio.sleep(0)
             yield
         finally:
             self._is_held = False
@@ -153,7 +169,7 @@ class Crew:
                     slot.finished()
                 if acks and (batch.by_hand is None or entry.id not in batch.by_hand):
                     # Looked up after the await: what was there before may have been flushed meanwhile.
-                    batch.done.append(entry)
+                    batch.done.append(entry.id)
                     if not desk.is_due:
                         desk.soon()
             now = _clock()
@@ -181,14 +197,14 @@ class Crew:
 
     def _returned(self, batch: Batch, chunk: Sequence[ClaimedMessage], results: Sequence[BaseException | None]) -> None:
         if self._acks and batch.by_hand is None and results.count(None) == len(chunk):
-            batch.done += chunk
+            batch.done += [entry.id for entry in chunk]
             self._desk.soon()
             return
         for entry, error in zip(chunk, results, strict=True):
             if error is not None:
                 self._desk.failed(batch, entry, error)
             elif self._acks and (batch.by_hand is None or entry.id not in batch.by_hand):
-                batch.done.append(entry)
+                batch.done.append(entry.id)
         self._desk.soon()
 
     def _raised(self, slot: Slot, batch: Batch, entries: Sequence[ClaimedMessage], error: BaseException) -> None:

@@ -14,7 +14,6 @@ from penstock.events import Failed, Lost, Scope, Skipped
 from penstock.options import AckMode
 
 _FLUSH_SECONDS = 0.002
-_LONGEST_TRACEBACK = 8000
 
 
 class Desk:
@@ -54,7 +53,7 @@ class Desk:
         if isinstance(outcome, RetryAfter):
             batch.parked.append(Park(entry, outcome.delay, outcome.attempt, outcome.reason))
         elif isinstance(outcome, Dead):
-            batch.dead.append(DeadLetter(entry, outcome.reason, _details(entry, error)))
+            batch.dead.append(_letter(entry, outcome.reason, error))
         self.soon()
 
     def skipped(self, entry: ClaimedMessage, reason: str) -> None:
@@ -78,8 +77,9 @@ class Desk:
 
     async def settle_on_receipt(self, batch: Batch, entries: Sequence[ClaimedMessage]) -> None:
         """Ack entries before they are run: from now on they are delivered at most once."""
-        await self._settlement.ack(batch.stream, entries)
-        self._holdings.settled(batch, [entry.id for entry in entries])
+        ids = [entry.id for entry in entries]
+        await self._settlement.ack(batch, ids)
+        self._holdings.settled(batch, ids)
 
     async def settle_by_hand(self, entry: ClaimedMessage, error: BaseException | None) -> None:
         """As if the handler had ended now, well or with `error`; returns when it is settled."""
@@ -93,7 +93,7 @@ class Desk:
         batch.by_hand.add(entry.id)
         settled = self._by_hand[place] = self._loop.create_future()
         if error is None:
-            batch.done.append(entry)
+            batch.done.append(entry.id)
         else:
             self._decide(batch, entry, error)
         self._loop.call_soon(self.flush)
@@ -133,33 +133,31 @@ class Desk:
             task.cancel()
 
     async def _settle(self, batch: Batch, outcomes: Outcomes) -> None:
-        fenced = await self._settlement.settle(batch.stream, outcomes)
-        entries = outcomes.entries
-        self._holdings.settled(batch, [entry.id for entry in entries])
+        fenced = await self._settlement.settle(batch, outcomes)
+        ids = outcomes.ids
+        self._holdings.settled(batch, ids)
         if self._by_hand:
-            self._answer(entries, fenced)
+            self._answer(batch.stream, ids, fenced)
 
-    def _answer(self, entries: Sequence[FetchedEntry], fenced: frozenset[str]) -> None:
-        for entry in entries:
-            waiting = self._by_hand.get((entry.stream, entry.id))
+    def _answer(self, stream: str, ids: Sequence[str], fenced: frozenset[str]) -> None:
+        for id in ids:
+            waiting = self._by_hand.get((stream, id))
             if waiting is None or waiting.done():
                 continue
-            if entry.id in fenced:
-                place = f"entry {entry.id} of {entry.stream!r}"
+            if id in fenced:
+                place = f"entry {id} of {stream!r}"
                 waiting.set_exception(LeaseLostError(f"{place} is another consumer's by now: it is not settled"))
             else:
                 waiting.set_result(None)
 
 
-def _details(entry: ClaimedMessage, error: BaseException) -> dict[str, str]:
-    """What an operator wants to know, as plain text: it is never turned back into code."""
+def _letter(entry: ClaimedMessage, reason: str, error: BaseException) -> DeadLetter:
+    """With what an operator wants to know, as plain text: it is never turned back into code."""
     kind = type(error)
-    details = {"exception": f"{kind.__module__}.{kind.__qualname__}"}
-    details["traceback"] = _trace_of(error)[-_LONGEST_TRACEBACK:]
-    for name in ("traceparent", "tracestate"):
-        if (value := getattr(entry.message, name)) is not None:
-            details[name] = value
-    return details
+    name = f"{kind.__module__}.{kind.__qualname__}"
+    return DeadLetter(
+        entry, reason, error=name, traceback=_trace_of(error), traceparent=entry.message.traceparent or ""
+    )
 
 
 def _trace_of(error: BaseException) -> str:

@@ -58,7 +58,8 @@ class Drain:
 
     async def _try(self, step: Awaitable[None]) -> None:
         try:
-            await asyncio.wait_for(step, max(_LEAST_SECONDS, self._left))
+            async with asyncio.timeout(max(_LEAST_SECONDS, self._left)):
+                await step
         except (PenstockError, TimeoutError) as error:
             self._duty.trouble(Scope.SETTLE, error)
 

@@ -10,6 +10,7 @@ from itertools import chain
 from typing import Any, NamedTuple, TypeAlias
 
 from penstock.backend.entry import ClaimedMessage, DeadLetter, FetchedEntry, Park
+from penstock.backend.sheaf import Sheaf
 
 Place: TypeAlias = tuple[str, str]
 """A stream, and an entry id in it."""
@@ -20,8 +21,11 @@ class Batch:
 
     __slots__ = (
         "by_hand",
+        "claimed",
         "dead",
         "done",
+        "fence",
+        "has_suspects",
         "ids",
         "left",
         "parked",
@@ -32,14 +36,21 @@ class Batch:
         "waiting",
     )
 
-    def __init__(self, stream: str, ids: Sequence[str], waiting: Iterator[Any]) -> None:
-        self.stream = stream
-        self.ids = ids
+    def __init__(self, sheaf: Sheaf) -> None:
+        self.stream = sheaf.stream
+        self.fence = sheaf.fence
+        self.ids = ids = sheaf.ids
         self.read_at = time.monotonic()
-        self.waiting = waiting
+        self.waiting: Iterator[Any] = iter(sheaf)
         """Not begun yet. Shared by all runners: each takes the next one from here."""
 
-        self.done: list[ClaimedMessage] = []
+        self.done: list[str] = []
+        """Ids alone: an entry held until its batch is settled would hold its message too."""
+
+        self.has_suspects = False
+        self.claimed: dict[str, ClaimedMessage] = {}
+        """By id, with consumer dedupe: what must be known of an entry when it is done."""
+
         self.parked: list[Park] = []
         self.dead: list[DeadLetter] = []
         self.seconds = 0.0
@@ -65,16 +76,16 @@ class Batch:
 class Outcomes(NamedTuple):
     """Outcomes of one batch that are settled together."""
 
-    done: list[ClaimedMessage]
+    done: list[str]
     parked: list[Park]
     dead: list[DeadLetter]
     seconds: float
 
     @property
-    def entries(self) -> Sequence[FetchedEntry]:
+    def ids(self) -> list[str]:
         if not self.parked and not self.dead:
             return self.done
-        return [*self.done, *[park.entry for park in self.parked], *[letter.entry for letter in self.dead]]
+        return [*self.done, *[park.entry.id for park in self.parked], *[letter.entry.id for letter in self.dead]]
 
 
 class Holdings:

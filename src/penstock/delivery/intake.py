@@ -30,7 +30,7 @@ class Intake:
 
     async def take(self, sheaf: Sheaf) -> Batch:
         """A batch, ready to be run."""
-        batch = Batch(sheaf.stream, sheaf.ids, iter(sheaf))
+        batch = Batch(sheaf)
         self._holdings.add(batch)
         if self._looks_at_each:
             readable = []
@@ -52,11 +52,12 @@ class Intake:
     async def _unhandled(self, batch: Batch, entries: Sequence[ClaimedMessage]) -> list[ClaimedMessage]:
         """Those that nobody has handled, or is handling, under the same message id."""
         new = []
+        batch.claimed = {entry.id: entry for entry in entries}
         for entry, handling in zip(entries, await self._claims(entries), strict=True):
             if handling is Handling.NEW:
                 new.append(entry)
             elif handling is Handling.DONE:
-                batch.done.append(entry)
+                batch.done.append(entry.id)
                 self._desk.skipped(entry, "a message of this id was handled before")
             else:
                 reason = "another message of this id is being handled"

@@ -138,10 +138,9 @@ class LeaseKeeper:
         if self._is_closing:
             return
         due = min([tenancy.due for tenancy in tuple(self._tenancies)], default=time.monotonic() + 1.0)
-        try:
-            await asyncio.wait_for(self._changed.wait(), max(0.0, min(1.0, due - time.monotonic())))
-        except TimeoutError:
-            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, min(1.0, due - time.monotonic()))):
+                await self._changed.wait()
 
     async def _renew(self, backend: StreamBackend, tenancy: Tenancy, now: float) -> None:
         plan = tenancy.plan

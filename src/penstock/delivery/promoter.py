@@ -53,8 +53,10 @@ class Promoter:
         return await self._duty.backend.promote_later(self._plan.topic, _PER_CALL)
 
     async def _sleep(self, seconds: float) -> None:
+        # Not wait_for: in Python 3.11 it forgets a cancellation that comes together with the event.
         try:
-            await asyncio.wait_for(self._due.wait(), max(0.001, seconds))
+            async with asyncio.timeout(max(0.001, seconds)):
+                await self._due.wait()
         except TimeoutError:
             return
         self._due.clear()

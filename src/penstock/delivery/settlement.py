@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from penstock.backend.entry import Claim, ClaimedMessage, DeadLetter, FetchedEntry, Malformed, Park, Settled
 from penstock.backend.pace import Pace
 from penstock.delivery.duty import Duty
-from penstock.delivery.holdings import Outcomes
+from penstock.delivery.holdings import Batch, Outcomes
 from penstock.errors import GroupMissingError, PenstockError
 from penstock.events import DeadLettered, Fenced, Handled, Parked, Scope
 
@@ -19,19 +19,19 @@ class Settlement:
         self._on_park = on_park
         self._dedupe = duty.plan.options.dedupe
 
-    async def settle(self, stream: str, outcomes: Outcomes) -> frozenset[str]:
+    async def settle(self, batch: Batch, outcomes: Outcomes) -> frozenset[str]:
         """Returns when the server has all of them, with the ids of those that were another consumer's by then."""
         done, parked, dead, seconds = outcomes
         fenced: tuple[str, ...] = ()
         if done:
-            fenced += (await self._insist(lambda: self._complete(stream, done))).fenced
+            fenced += (await self._insist(lambda: self._complete(batch, done))).fenced
             self._duty.tell(Handled, len(done) - len(fenced), seconds)
         if parked:
-            settled = await self._insist(lambda: self._settle(stream, parked=parked))
+            settled = await self._insist(lambda: self._settle(batch, parked=parked))
             fenced += settled.fenced
             self._tell_parked(parked, settled)
         if dead:
-            settled = await self._insist(lambda: self._settle(stream, dead=dead))
+            settled = await self._insist(lambda: self._settle(batch, dead=dead))
             fenced += settled.fenced
             self._tell_dead(dead, settled)
         if self._dedupe is not None and (parked or dead):
@@ -40,9 +40,9 @@ class Settlement:
             self._duty.tell(Fenced, fenced)
         return frozenset(fenced)
 
-    async def ack(self, stream: str, entries: Sequence[ClaimedMessage]) -> None:
+    async def ack(self, batch: Batch, ids: Sequence[str]) -> None:
         """Have entries done before they are run."""
-        await self._insist(lambda: self._complete(stream, entries))
+        await self._insist(lambda: self._complete(batch, ids))
 
     async def _insist(self, act: Callable[[], Awaitable[Settled]]) -> Settled:
         pace = Pace()
@@ -58,22 +58,18 @@ class Settlement:
                 pace.failed()
                 await pace.ready()
 
-    def _complete(self, stream: str, done: Sequence[ClaimedMessage]) -> Awaitable[Settled]:
-        if self._dedupe is None:
-            return self._settle(stream, done=done)
-        group, consumer = self._plan.group, self._plan.consumer
-        return self._duty.backend.complete_handling(stream, group, consumer, done, self._dedupe)
+    def _complete(self, batch: Batch, ids: Sequence[str]) -> Awaitable[Settled]:
+        stream, group, consumer, backend = batch.stream, self._plan.group, self._plan.consumer, self._duty.backend
+        if self._dedupe is not None:
+            entries = [batch.claimed[id] for id in ids]
+            return backend.complete_handling(stream, group, consumer, entries, self._dedupe)
+        return backend.complete(stream, group, consumer, ids, fence=batch.fence, suspects=batch.has_suspects)
 
     def _settle(
-        self,
-        stream: str,
-        *,
-        done: Sequence[ClaimedMessage] = (),
-        parked: Sequence[Park] = (),
-        dead: Sequence[DeadLetter] = (),
+        self, batch: Batch, *, parked: Sequence[Park] = (), dead: Sequence[DeadLetter] = ()
     ) -> Awaitable[Settled]:
         plan = self._plan
-        return self._duty.backend.settle(stream, plan.group, plan.consumer, done=done, parked=parked, dead=dead)
+        return self._duty.backend.settle(batch.stream, plan.group, plan.consumer, parked=parked, dead=dead)
 
     async def _give_up_claims(self, entries: Sequence[FetchedEntry]) -> None:
         claims = [claim_of(entry) for entry in entries if isinstance(entry, ClaimedMessage)]

@@ -43,6 +43,7 @@ class Suspects:
         return max(0, _MOST - len(self._queue))
 
     def add(self, batch: Batch) -> None:
+        batch.has_suspects = True
         for entry in batch.waiting:
             if isinstance(entry, Malformed):
                 self._desk.malformed(batch, entry)

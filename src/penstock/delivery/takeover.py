@@ -62,14 +62,21 @@ class Takeover:
             self._duty.trouble(Scope.RECLAIM, error)
 
     async def _take(self, stream: str) -> bool:
-        plan = self._plan
+        """Take over some; False if there were none. Cancelled, it first sees to what the server has given us."""
+        taking = asyncio.ensure_future(self._take_charge(stream))
+        try:
+            return await asyncio.shield(taking)
+        except asyncio.CancelledError:
+            # Else they would be ours on the server, and nobody here would know or hand them back.
+            await asyncio.wait([taking])
+            if not taking.cancelled():
+                taking.exception()  # collected: nobody is left whom it could trouble
+            raise
+
+    async def _take_charge(self, stream: str) -> bool:
+        plan, running = self._plan, self._holdings.unsettled(stream)
         entries = await self._duty.backend.reclaim_idle(
-            stream,
-            plan.group,
-            plan.consumer,
-            plan.lease,
-            self._suspects.room,
-            running=self._holdings.unsettled(stream),
+            stream, plan.group, plan.consumer, plan.lease, self._suspects.room, running=running
         )
         if not entries:
             return False

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Coroutine, Iterable
+from contextlib import suppress
 from typing import Any
 
 
@@ -16,9 +17,12 @@ async def run_together(works: Iterable[Coroutine[Any, Any, None]], stop: asyncio
         stop.set()
         await asyncio.wait(tasks)
     except asyncio.CancelledError:
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
+        while pending := [task for task in tasks if not task.done()]:
+            for task in pending:
+                task.cancel()
+            # Cancelled once more, so are they: the first time they end in good order, the second time at once.
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait(pending)
         raise
     for task in tasks:
         if not task.cancelled() and (error := task.exception()) is not None:

@@ -59,9 +59,13 @@ class Worker:
             await asyncio.wait([stopping, *loops], return_when=asyncio.FIRST_COMPLETED)
         finally:
             # A loop that ended met what none of us foresaw. Drained first, then raised: never a worker half alive.
-            await _end([stopping, *loops])
-            await self._drain.run()
-            self._keeper.drop(self._tenancy)
+            try:
+                await _end([stopping, *loops])
+                await self._drain.run()
+            finally:
+                # Also if we were cancelled once more, by somebody who does not want to wait: nothing stays behind.
+                self._keeper.drop(self._tenancy)
+                await self._crew.abandon()
         for loop in loops:
             if not loop.cancelled() and (error := loop.exception()) is not None:
                 raise error

@@ -70,7 +70,7 @@ class Reading(Verbs):
         *,
         ahead: bool = False,
     ) -> list[FetchedEntry]:
-        sheaves = await self.read_sheaves(stream, group, consumer, count, timeout, ahead=ahead)
+        sheaves = await self._sheaves(stream, group, consumer, count, timeout, ahead=ahead, whole=False)
         return [entry for sheaf in sheaves for entry in sheaf]
 
     async def read_sheaves(
@@ -83,13 +83,27 @@ class Reading(Verbs):
         *,
         ahead: bool = False,
     ) -> list[Sheaf]:
+        return await self._sheaves(stream, group, consumer, count, timeout, ahead=ahead, whole=True)
+
+    async def _sheaves(
+        self,
+        stream: str | Sequence[str],
+        group: str,
+        consumer: str,
+        count: int,
+        timeout: timedelta,
+        *,
+        ahead: bool,
+        whole: bool,
+    ) -> list[Sheaf]:
         whole_number("count", count)
         left_ms = milliseconds("timeout", timeout)
         seat = self._seat(stream, group, consumer)
         clock = asyncio.get_running_loop().time
         deadline = clock() + left_ms / 1000
         while True:
-            batch = await seat.fetch(self._links, count, min(left_ms, _LONGEST_BLOCK_MS), ahead=ahead)
+            block_ms = min(left_ms, _LONGEST_BLOCK_MS)
+            batch = await seat.fetch(self._links, count, block_ms, ahead=ahead, whole=whole)
             left_ms = int((deadline - clock()) * 1000)
             if batch.parts or left_ms <= 0 or seat.is_stopped:
                 wire = self._wire(seat.standing.home)
@@ -108,13 +122,23 @@ class Reading(Verbs):
         for _ in range(_PAGES_PER_RECLAIM):
             start = standing.reclaim_from.get(stream, "-")
             scan: tuple[Word, ...] = (idle_ms, start, count, _PENDING_PER_PAGE, secrets.randbits(48))
-            args: list[Word] = [group, consumer, int(stream != standing.home), *scan, *running]
+            mine = self._unseen(stream, group, consumer)
+            args: list[Word] = [group, consumer, int(stream != standing.home), *scan, *mine, *running]
             cursor, entries, lost, handed_back = await self._links.script(doing, load("reclaim"), names, *args)
             standing.reclaim_from[stream] = cursor.decode()
             # Not one page more once there is something to return: an error there would hide what we hold already.
             if entries or lost or cursor == b"-":
                 return self._reclaimed(stream, fence, list(zip(entries, handed_back, strict=True)), lost)
         return []
+
+    def _unseen(self, stream: str, group: str, consumer: str) -> list[Word]:
+        """What reads of this consumer were given and have not returned: how long that can have been, and known ids."""
+        asking_ms, ids = 0, []
+        for (_, of_group, of_consumer), seat in self._seats.items():
+            if (of_group, of_consumer) == (group, consumer) and stream in seat.names.values():
+                asking_ms = max(asking_ms, seat.asking_ms)
+                ids += seat.unseen(stream)
+        return [asking_ms, *ids]
 
     def _reclaimed(
         self, stream: str, fence: int, taken: Sequence[tuple[Entry, int]], lost: Sequence[bytes]
@@ -150,7 +174,8 @@ class Page:
     def bound(self, entries: Sequence[Entry]) -> Sheaf:
         """Entries to be opened when their turn comes."""
         ids = [raw_id.decode() for raw_id, _ in entries]
-        return Sheaf(self._stream, ids, self._open(ids, entries), mean_size([fields for _, fields in entries]))
+        sizes = mean_size([fields for _, fields in entries])
+        return Sheaf(self._stream, self._fence, ids, self._open(ids, entries), sizes)
 
     def open(self, entries: Sequence[Entry]) -> list[FetchedEntry]:
         return list(self.bound(entries))

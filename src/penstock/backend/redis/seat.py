@@ -35,6 +35,7 @@ class _Asked(NamedTuple):
     link: Link
     reply: "asyncio.Future[Reply]"
     fence: int
+    sent_at: float
     blocks: bool
     looks: bool
 
@@ -58,10 +59,11 @@ class Seat:
         self._asked: _Asked | None = None
         self._surplus: Batch | None = None
 
-    async def fetch(self, links: Links, count: int, block_ms: int, *, ahead: bool) -> Batch:
+    async def fetch(self, links: Links, count: int, block_ms: int, *, ahead: bool, whole: bool) -> Batch:
         """Up to `count` entries of each stream that the group never had; with `ahead`, a full batch asks for the next.
 
-        Gives nothing, at once, when the seat is stopped meanwhile.
+        With `whole`, all of an answer, although an earlier read may have asked for more. Gives nothing, at once, when
+        the seat is stopped meanwhile.
         """
         clock = asyncio.get_running_loop().time
         deadline = clock() + block_ms / 1000
@@ -73,7 +75,7 @@ class Seat:
             return _NOTHING
         try:
             left_ms = min(block_ms, math.ceil(max(0.0, deadline - clock()) * 1000))
-            return await self._fetch(links, count, left_ms, ahead=ahead)
+            return await self._fetch(links, count, left_ms, ahead=ahead, whole=whole)
         finally:
             self._lock.release()
 
@@ -97,7 +99,27 @@ class Seat:
         if self._link is not None:
             self._link.close()
 
-    async def _fetch(self, links: Links, count: int, block_ms: int, *, ahead: bool) -> Batch:
+    def unseen(self, stream: str) -> list[str]:
+        """Ids of entries that are ours by now and have arrived here, though no read has returned them yet."""
+        parts = list(self._surplus.parts) if self._surplus is not None else []
+        asked = self._asked
+        if asked is not None and asked.reply.done() and asked.reply.exception() is None:
+            reply = asked.reply.result()
+            answer = reply[1] if asked.looks else reply
+            parts += answer if isinstance(answer, list) else []
+        return [entry[0].decode() for name, entries in parts if self.names[name] == stream for entry in entries]
+
+    @property
+    def asking_ms(self) -> int:
+        """How long ago the read was sent whose answer has not come yet; 0 if none is on its way.
+
+        What it will bring, or has brought and we cannot see yet, cannot have been ours for longer.
+        """
+        if self._asked is None or self._asked.reply.done():
+            return 0
+        return math.ceil((asyncio.get_running_loop().time() - self._asked.sent_at) * 1000)
+
+    async def _fetch(self, links: Links, count: int, block_ms: int, *, ahead: bool, whole: bool) -> Batch:
         await self._pace.ready()
         if self.is_stopped:
             return _NOTHING
@@ -108,7 +130,7 @@ class Seat:
             raise
         self._pace.succeeded()
         # An earlier read, taken up now, may have asked for more than this one.
-        rest = [(name, entries[count:]) for name, entries in batch.parts if len(entries) > count]
+        rest = [(name, entries[count:]) for name, entries in batch.parts if len(entries) > count and not whole]
         self._surplus = Batch(rest, batch.fence) if rest else None
         return Batch([(name, entries[:count]) for name, entries in batch.parts], batch.fence) if rest else batch
 
@@ -151,7 +173,8 @@ class Seat:
         read = pack(*self._head, count, *(("BLOCK", block_ms) if block_ms else ()), *self._tail)
         within = COMMAND_SECONDS + block_ms / 1000
         reply = link.call(look + read, within=within, replies=2 if look else 1, at_once=at_once)
-        return _Asked(link, reply, fence, blocks=block_ms > 0, looks=bool(look))
+        sent_at = asyncio.get_running_loop().time()
+        return _Asked(link, reply, fence, sent_at, blocks=block_ms > 0, looks=bool(look))
 
     def _parts(self, asked: _Asked) -> list[Part]:
         reply = asked.reply.result()

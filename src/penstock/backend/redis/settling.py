@@ -36,12 +36,34 @@ class Settling(Reading):
         dead: Sequence[DeadLetter] = (),
     ) -> Settled:
         result = Settled()
-        for entries in _chunks(done, _IDS_PER_CALL):
-            result += await self._complete(stream, group, consumer, entries)
+        if done:
+            _check_stream(stream, {entry.stream for entry in done})
+            fences = {entry.fence for entry in done}
+            # Entries of different fences were read across a theft: whatever the counter is, each must be looked up.
+            fence = fences.pop() if len(fences) == 1 else NO_FENCE
+            suspects = any(entry.state.suspect for entry in done)
+            ids = [entry.id for entry in done]
+            result = await self.complete(stream, group, consumer, ids, fence=fence, suspects=suspects)
         for parks in pieces(parked, _COPIES_PER_CALL, lambda park: byte_count(park.entry.raw)):
             result += await self._park(stream, group, consumer, parks)
         for letters in pieces(dead, _COPIES_PER_CALL, lambda letter: byte_count(letter.entry.raw)):
             result += await self._dead_letter(stream, group, consumer, letters)
+        return result
+
+    async def complete(
+        self, stream: str, group: str, consumer: str, ids: Sequence[str], *, fence: int, suspects: bool = False
+    ) -> Settled:
+        standing = self._standing(stream, group, consumer)
+        names = [stream, standing.steals, *([standing.starts] if suspects else [])]
+        doing = f"cannot settle {len(ids)} entries of {stream!r} for group {group!r}"
+        result = Settled()
+        for some in _chunks(ids, _IDS_PER_CALL):
+            args: list[Word] = [group, consumer, fence, int(stream != standing.home), *some]
+            counter, acked, gone, fenced = await self._links.repeatable_script(doing, load("settle"), names, *args)
+            # What is read from now on was read after this counter was seen. None: the counters were deleted; enroll
+            # again.
+            standing.fence = int(counter) if counter else None
+            result += Settled(acked, gone, _decoded(fenced))
         return result
 
     async def ack(self, stream: str, group: str, message_id: str) -> None:
@@ -70,23 +92,6 @@ class Settling(Reading):
         last_words = unopenable(topic, group, datetime.now(UTC))
         moved, next_ms = await self._links.script(doing, load("promote"), names, group, limit, *last_words)
         return moved, None if next_ms < 0 else timedelta(milliseconds=next_ms)
-
-    async def _complete(self, stream: str, group: str, consumer: str, entries: Sequence[FetchedEntry]) -> Settled:
-        standing = self._standing(stream, group, consumer)
-        _check_stream(stream, {entry.stream for entry in entries})
-        ids = [entry.id for entry in entries]
-        fences = {entry.fence for entry in entries}
-        # Entries of different fences were read across a theft: whatever the counter is, each must be looked up.
-        fence = fences.pop() if len(fences) == 1 else NO_FENCE
-        names = [stream, standing.steals]
-        if True in {entry.state.suspect for entry in entries}:
-            names.append(standing.starts)
-        args: list[Word] = [group, consumer, fence, int(stream != standing.home), *ids]
-        doing = f"cannot settle {len(ids)} entries of {stream!r} for group {group!r}"
-        counter, acked, gone, fenced = await self._links.repeatable_script(doing, load("settle"), names, *args)
-        # What is read from now on was read after this counter was seen. None: the counters were deleted; enroll again.
-        standing.fence = int(counter) if counter else None
-        return Settled(acked, gone, _decoded(fenced))
 
     async def _park(self, stream: str, group: str, consumer: str, parks: Sequence[Park]) -> Settled:
         check_names(stream, group, consumer)

@@ -1,0 +1,1 @@
+"""What each verb of a stream server promises, by what it is for."""

@@ -1,0 +1,90 @@
+"""Verbs for groups and consumers, and for what became of a topic. The words are those of `backend/base.py`."""
+
+from datetime import timedelta
+from typing import Protocol
+
+from penstock.backend.entry import Trimmed
+from penstock.backend.facts import TopicFacts
+from penstock.backend.sighting import Consumer, Sighting
+
+
+class LooksAfter(Protocol):
+    """Verbs for groups and consumers, and for what became of a topic."""
+
+    async def create_group(self, stream: str, group: str, start_id: str = "0") -> bool:
+        """Make sure the group exists; True if this call created it. Atomic, idempotent.
+
+        After a lost answer it is sent again, and finds the group there: then it is False although it was this call.
+        Creates the stream too. `start_id` counts only for a new group: "0" delivers everything the stream still holds,
+        "$" only what comes after this call, an entry id what comes after that entry. Whoever read for an earlier group
+        of that name is fenced from then on.
+        """
+        ...
+
+    async def watch(self, topic: str, group: str) -> Sighting:
+        """See how a group stands on a topic, or on its retry stream, and what was lost since the last look. Atomic.
+
+        Gives the stream an epoch if it has none, and notes what it saw for `restore_group`. What one look tells, no
+        other one tells, of any process: do not drop it. From the first look on, `read_new` of this topic by this
+        backend counts what is gone unread before it reads on: some servers do not show it afterwards.
+        """
+        ...
+
+    async def restore_group(self, topic: str, group: str) -> tuple[str, bool]:
+        """Create a group that vanished: where it starts, and whether the stream is the one of the last look.
+
+        If it is, whatever was not settled at that look comes again; else everything does. A group that is there is left
+        alone, and its position returned. Whoever read for the earlier one is fenced. Atomic, idempotent.
+        """
+        ...
+
+    async def pause(self, topic: str, group: str) -> None:
+        """Ask all who read for this group to stop, until `resume`; `watch` tells them. Idempotent."""
+        ...
+
+    async def resume(self, topic: str, group: str) -> None:
+        """Take `pause` back. Idempotent."""
+        ...
+
+    async def register(self, topic: str) -> None:
+        """Note that this topic is one of ours. Idempotent."""
+        ...
+
+    async def topics(self) -> list[str]:
+        """Every topic that was registered, sorted; it need not exist (any more)."""
+        ...
+
+    async def inspect(self, topic: str) -> TopicFacts:
+        """Everything there is to know of a topic and its groups, for those who look on. Changes nothing.
+
+        Takes as long as there are groups and consumers, however many entries are stored, pending or parked. Up to 64
+        groups, fewer if the entries they come to next are large, are seen at one moment together with the topic; their
+        consumers a moment later. The group that holds the epoch is not among them.
+        """
+        ...
+
+    async def consumers(self, stream: str, group: str) -> list[Consumer]:
+        """Everybody who reads, or once read, for the group."""
+        ...
+
+    async def forget_idle(self, stream: str, group: str, idle: timedelta, limit: int = 100) -> int:
+        """Remove up to `limit` consumers that hold nothing and were idle so long; returns how many. Idempotent.
+
+        Atomic for each: none that holds entries is ever removed. One that merely waits comes back with its next read.
+        """
+        ...
+
+    async def forget_consumer(self, stream: str, group: str, consumer: str) -> bool:
+        """Drop what we keep for a consumer, and remove it from the group if it holds nothing. Idempotent.
+
+        False: it still holds entries and stays, so that they can be reclaimed.
+        """
+        ...
+
+    async def trim(self, topic: str, floor: str, limit: int = 1000) -> Trimmed:
+        """Drop entries older than `floor` that every group has settled and every durable cursor has passed.
+
+        Looks at about `limit` entries; repeat while it removes any. Atomic with the look at the groups. A topic that
+        nobody reads yet is not trimmed.
+        """
+        ...
