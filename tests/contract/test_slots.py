@@ -100,6 +100,7 @@ async def live(backend: Any, topic: str, group: str) -> None:
         retry, group, "a", done=again[1:2], parked=[Park(again[2], NOW, 3)], dead=[DeadLetter(again[3], "why")]
     )
     assert settled == Settled(3)
+    assert await backend.complete(topic, group, "a", [ids[0]], fence=0, suspects=True) == Settled(fenced=(ids[0],))
     await backend.ack(topic, group, ids[0])
     assert await backend.ack_many(topic, group, ids) == 1
     assert await backend.forget_consumer(retry, group, "a") is True

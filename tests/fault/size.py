@@ -7,8 +7,8 @@ MESSAGES = int(os.environ.get("FAULT_MESSAGES", "240"))
 SEED = int(os.environ.get("FAULT_SEED", "1"))
 FULL = MESSAGES >= FULL_MESSAGES
 
-PRODUCERS = 4 if FULL else 2
-WORKERS = 6 if FULL else 3
+PRODUCERS = 4 if FULL else 1
+WORKERS = 6 if FULL else 2
 
 PATIENCE = 240.0 if FULL else 30.0
 """Seconds after which what has not happened is taken for a hang, which is a failure."""

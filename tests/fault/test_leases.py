@@ -54,7 +54,7 @@ async def test_leases_are_kept_over_a_slow_network(scene: Scene) -> None:
     network.slow_down(delay=0.1, jitter=0.08, rate=64 * 1024)
     scene.work(2, lease=3 * LEASE)
     await scene.ready()
-    scene.produce(fates={"slow": 3}, duplicates=DUPLICATES, seconds=5 * LEASE)
+    scene.produce(fates={"slow": 2}, duplicates=DUPLICATES, seconds=5 * LEASE)
     await audit(scene, longest_pause=15 * LEASE)
     scene.prove("pieces that were slowed down", network.hit["slowed"])
     scene.prove("handlers that outlasted their lease", outlasted(scene))

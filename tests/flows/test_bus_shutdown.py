@@ -7,15 +7,16 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from penstock import Delivery, Penstock, Subscription, events
+from penstock import AckMode, Delivery, Penstock, RedisBackend, Subscription, events
 from penstock.backend import keys
 from penstock.errors import ConfigurationError
+from tests.support.proxy import Proxy
 from tests.support.servers import Server
 from tests.support.stage import Stage
 
@@ -85,6 +86,87 @@ async def test_what_was_read_ahead_goes_to_others_at_once(stage: Stage) -> None:
     # Some of those may have been done by then, and only not been settled yet.
     assert 0 < stage.told(events.Stopped)[0].handed_back <= ahead
     assert sum(one.suspects for one in other.told(events.Reclaimed)) == 0
+
+
+class HoldingProxy(Proxy):
+    """Passes the next request with these words in a row on to the server, and nothing after it, until `flow`."""
+
+    words: tuple[str, ...] = ()
+
+    def hits(self, request: bytes) -> bool:
+        row = "".join(f"${len(word)}\r\n{word}\r\n" for word in self.words)
+        if self.words and row.encode() in request:
+            self.words = ()
+            self.stall()
+        return False
+
+
+@pytest.fixture
+async def holding(server: Server) -> AsyncIterator[HoldingProxy]:
+    async with HoldingProxy(server.socket) as opened:
+        yield opened
+
+
+async def stop_while_held(stage: Stage, proxy: HoldingProxy, run: "asyncio.Task[None]") -> None:
+    """Stop it while it waits for the answer to a request that the server has run."""
+    await stage.until(lambda: proxy.held)
+    stage.app.stop()
+    await asyncio.sleep(0.05)  # as slow as the answer is
+    proxy.flow()
+    async with asyncio.timeout(8):
+        await run
+
+
+async def test_what_was_being_taken_over_when_it_stopped_goes_to_others_at_once(
+    stage: Stage, holding: HoldingProxy
+) -> None:
+    """The server has given it the entries; it must not keep them until their lease runs out."""
+    bus = stage.bus()
+    bus.on(dict)(lambda event: None)
+    async with stage.running(bus):
+        await stage.settled()
+    await bus.publish_many([{"n": n} for n in range(5)])
+    async with await RedisBackend.connect(stage.url) as dead:
+        read = await dead.read_new(stage.topic, "g", "handed-back", 5, timedelta(0))
+        # The server knows the script from here on, so that the first request is the one that counts.
+        assert await dead.reclaim_idle(stage.topic, "g", "handed-back", timedelta(hours=1), 5) == []
+        await dead.release(stage.topic, "g", "handed-back", [entry.id for entry in read])
+    seen: list[tuple[int, int]] = []
+    async with Stage(holding.url, stage.admin, stage.topic) as first:
+        taking = first.bus()
+        taking.on(dict)(lambda event: seen.append((event.body["n"], event.attempt)))
+        holding.words = (stage.topic, keys.steals(stage.topic, "g"), keys.starts(stage.topic, "g"))
+        await stop_while_held(first, holding, first.start(taking))
+        assert not holding.words, "it was not held: this test would prove nothing"
+    successor = stage.bus(options=Subscription(scan=20 * MS))
+    successor.on(dict)(lambda event: seen.append((event.body["n"], event.attempt)))
+    async with stage.running(successor):
+        await stage.settled()
+    assert sorted(seen) == [(n, 1) for n in range(5)]
+    assert sum(one.suspects for one in stage.told(events.Reclaimed)) == 0
+
+
+async def test_on_receipt_a_stop_during_the_ack_loses_nothing_in_silence(stage: Stage, holding: HoldingProxy) -> None:
+    seen: list[int] = []
+    warm = stage.bus(options=Subscription(ack=AckMode.ON_RECEIVE))
+    warm.on(dict)(lambda event: seen.append(event.body["n"]))
+    async with stage.running(
+        warm
+    ):  # the server knows the script from here on: the first request is the one that counts
+        await warm.publish({"n": -1})
+        await stage.until(lambda: seen)
+    seen.clear()
+    receipts = [await warm.publish({"n": n}) for n in range(5)]
+    async with Stage(holding.url, stage.admin, stage.topic) as first:
+        bus = first.bus(options=Subscription(ack=AckMode.ON_RECEIVE))
+        bus.on(dict)(lambda event: seen.append(event.body["n"]))
+        holding.words = (str(receipts[4].entry_id),)
+        await stop_while_held(first, holding, first.start(bus))
+        assert not holding.words, "it was not held: this test would prove nothing"
+        dropped = [one for one in first.told(events.Trouble) if one.scope is events.Scope.DROP]
+    left = stage.left()["topic pending"] + stage.left()["topic unread"]
+    assert len(seen) + len(dropped) + left == 5
+    assert len(seen) == len(set(seen))
 
 
 @BOTH

@@ -66,6 +66,7 @@ VERBS: dict[str, Call] = {
     "settle, done": lambda b, t: b.settle(t, "g", "c", done=[leased(t)]),
     "settle, parked": lambda b, t: b.settle(t, "g", "c", parked=[Park(leased(t), _HOUR, 2)]),
     "settle, dead": lambda b, t: b.settle(t, "g", "c", dead=[DeadLetter(leased(t), "why")]),
+    "complete": lambda b, t: b.complete(t, "g", "c", ["1-1"], fence=0),
     "ack": lambda b, t: b.ack(t, "g", "1-1"),
     "ack_many": lambda b, t: b.ack_many(t, "g", ["1-1"]),
     "renew": lambda b, t: b.renew(t, "g", "c", ["1-1"]),

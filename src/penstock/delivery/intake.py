@@ -26,13 +26,13 @@ class Intake:
         self._desk = desk
         self._holdings = holdings
         options = duty.plan.options
-        self._looks_at_each = options.dedupe is not None or options.ack is AckMode.ON_RECEIVE
+        self.looks_at_each = options.dedupe is not None or options.ack is AckMode.ON_RECEIVE
 
     async def take(self, sheaf: Sheaf) -> Batch:
         """A batch, ready to be run."""
         batch = Batch(sheaf)
         self._holdings.add(batch)
-        if self._looks_at_each:
+        if self.looks_at_each:
             readable = []
             for entry in batch.waiting:
                 if isinstance(entry, Malformed):

@@ -11,6 +11,7 @@ from penstock.delivery.duty import Duty
 from penstock.delivery.holdings import Holdings
 from penstock.delivery.intake import Intake
 from penstock.delivery.outlook import Outlook
+from penstock.delivery.together import to_the_end
 from penstock.errors import GroupMissingError, PenstockError
 from penstock.events import Scope
 from penstock.options import AckMode
@@ -78,6 +79,13 @@ class Reader:
             sheaves = [await self._still_ours(sheaf) for sheaf in sheaves]
         for sheaf in sheaves:
             self._appetite.got(len(sheaf), count, sheaf.mean_bytes)
+        if self._intake.looks_at_each:  # which takes round trips
+            await to_the_end(self._hand_over(sheaves))
+        else:
+            await self._hand_over(sheaves)
+
+    async def _hand_over(self, sheaves: list[Sheaf]) -> None:
+        for sheaf in sheaves:
             self._crew.give(await self._intake.take(sheaf))
 
     async def _still_ours(self, sheaf: Sheaf) -> Sheaf:

@@ -11,6 +11,7 @@ from penstock.delivery.holdings import Holdings
 from penstock.delivery.intake import Intake
 from penstock.delivery.outlook import Outlook
 from penstock.delivery.suspects import Suspects
+from penstock.delivery.together import to_the_end
 from penstock.errors import GroupMissingError, PenstockError
 from penstock.events import Reclaimed, Scope
 from penstock.options import AckMode
@@ -54,7 +55,7 @@ class Takeover:
     async def _scan(self, stream: str) -> None:
         try:
             for _ in range(_CALLS_PER_SCAN):
-                if not self._suspects.room or not await self._take(stream):
+                if not self._suspects.room or not await to_the_end(self._take(stream)):
                     return
         except GroupMissingError:
             return  # the reader meets it too, and sees to it
@@ -62,18 +63,7 @@ class Takeover:
             self._duty.trouble(Scope.RECLAIM, error)
 
     async def _take(self, stream: str) -> bool:
-        """Take over some; False if there were none. Cancelled, it first sees to what the server has given us."""
-        taking = asyncio.ensure_future(self._take_charge(stream))
-        try:
-            return await asyncio.shield(taking)
-        except asyncio.CancelledError:
-            # Else they would be ours on the server, and nobody here would know or hand them back.
-            await asyncio.wait([taking])
-            if not taking.cancelled():
-                taking.exception()  # collected: nobody is left whom it could trouble
-            raise
-
-    async def _take_charge(self, stream: str) -> bool:
+        """Take over some; False if there were none."""
         plan, running = self._plan, self._holdings.unsettled(stream)
         entries = await self._duty.backend.reclaim_idle(
             stream, plan.group, plan.consumer, plan.lease, self._suspects.room, running=running

@@ -1,9 +1,26 @@
-"""Running several things that live and end together."""
+"""Running things that live and end together, or to their end."""
 
 import asyncio
 from collections.abc import Coroutine, Iterable
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+async def to_the_end(work: Coroutine[Any, Any, T]) -> T:
+    """Await `work`. Cancelled meanwhile, it is finished all the same before that is passed on.
+
+    For what the server may have done already: dropped half-way, nobody would know of it.
+    """
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        if not task.cancelled():
+            task.exception()  # collected: nobody is left whom it could trouble
+        raise
 
 
 async def run_together(works: Iterable[Coroutine[Any, Any, None]], stop: asyncio.Event) -> None:
