@@ -197,6 +197,7 @@ class Model:
         taken: dict[str, bool] = {}
         lost: list[str] = []
         seen = after
+        running = {*running, *self.given.get(seat, [])}  # what a read has yet to return is looked after by that
         for entry_id in rows:
             if len(taken) == count:
                 break

@@ -185,7 +185,11 @@ class World:
     async def stop(self, choices: Choices) -> None:
         """The reader is told to stop, perhaps while it waits, perhaps with entries it has not looked at."""
         interrupted = sorted({*self.model.given, *(seat for seat, _ in self.model.blocked)})
-        seat = choices.pick(interrupted) if interrupted else self._seat(choices, lambda stream, group: True)
+        await self.stop_as(
+            choices.pick(interrupted) if interrupted else self._seat(choices, lambda stream, group: True)
+        )
+
+    async def stop_as(self, seat: SeatName) -> None:
         # A blocked reader may be given something at any time, but nobody else acts while we stop it.
         expected = self.model.stop(seat)
         assert await self.backends[seat[2]].stop_reading(*seat) == expected
@@ -275,6 +279,10 @@ class World:
         self, seat: SeatName, count: int, *, handed_back_only: bool = False, running: Sequence[str] = ()
     ) -> int:
         least = HOUR if handed_back_only else NOW
+        if self.model.waits(seat):
+            # Which of its own it may take depends on when the read that is under way was sent: named, none of them.
+            pending = self.model.group(*seat[:2]).pending
+            running = sorted({*running, *(id for id, lease in pending.items() if lease.owner == seat[2])})
         entries = await self.backends[seat[2]].reclaim_idle(*seat, least, count, running=running)
         taken, lost, self.reclaim_from[seat] = self.model.reclaim(
             seat, self.reclaim_from.get(seat, LONG_AGO), count, handed_back_only=handed_back_only, running=running
@@ -385,6 +393,7 @@ class World:
         compare(self.model, self.admin)
 
     async def _drain(self, seat: SeatName) -> None:
+        await self.stop_as(seat)  # what its reads have yet to return, it does not take over
         self.held.pop(seat, None)
         lost_before = self.counts["lost"]
         pending, entries = self.model.group(*seat[:2]).pending, self.model.streams[seat[0]].entries
