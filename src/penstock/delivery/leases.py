@@ -152,6 +152,7 @@ class LeaseKeeper:
             lost = set(await backend.renew(stream, plan.group, plan.consumer, ids)) if ids else set()
             # What was settled while we asked is gone, not lost.
             lost &= set(tenancy.holdings.unsettled(stream)) if lost else lost
+            lost = {id for id in lost if (stream, id) not in tenancy.holdings.lost}
             if lost:
                 tenancy.holdings.lost.update((stream, id) for id in lost)
                 tenancy.duty.tell(LeaseLost, tuple(sorted(lost)))

@@ -8,7 +8,7 @@ from penstock.backend.sheaf import Sheaf
 from penstock.delivery.appetite import Appetite
 from penstock.delivery.crew import Crew
 from penstock.delivery.duty import Duty
-from penstock.delivery.holdings import Holdings
+from penstock.delivery.holdings import Batch, Holdings
 from penstock.delivery.intake import Intake
 from penstock.delivery.outlook import Outlook
 from penstock.delivery.together import to_the_end
@@ -75,22 +75,35 @@ class Reader:
             plan.streams, plan.group, plan.consumer, count, _BLOCK, ahead=ahead
         )
         self._asked_ahead, self._read_at = ahead, time.monotonic()
-        if self._read_at - leased_at > plan.lease.total_seconds() / 3:
-            sheaves = [await self._still_ours(sheaf) for sheaf in sheaves]
+        is_stale = self._read_at - leased_at > plan.lease.total_seconds() / 3
         for sheaf in sheaves:
             self._appetite.got(len(sheaf), count, sheaf.mean_bytes)
         if self._intake.looks_at_each:  # which takes round trips
-            await to_the_end(self._hand_over(sheaves))
+            await to_the_end(self._hand_over(sheaves, is_stale=is_stale))
         else:
-            await self._hand_over(sheaves)
+            await self._hand_over(sheaves, is_stale=is_stale)
 
-    async def _hand_over(self, sheaves: list[Sheaf]) -> None:
+    async def _hand_over(self, sheaves: list[Sheaf], *, is_stale: bool) -> None:
         for sheaf in sheaves:
-            self._crew.give(await self._intake.take(sheaf))
+            if is_stale:
+                # Waiting so long, we may have taken some of it over from ourselves.
+                sheaf = sheaf.without(frozenset(self._holdings.unsettled(sheaf.stream)))  # noqa: PLW2901
+            if not sheaf.ids:
+                continue
+            batch = await self._intake.take(sheaf)
+            if is_stale:
+                await self._renew(batch)
+            self._crew.give(batch)
 
-    async def _still_ours(self, sheaf: Sheaf) -> Sheaf:
-        lost = await self._duty.backend.renew(sheaf.stream, self._plan.group, self._plan.consumer, sheaf.ids)
-        return sheaf.without(frozenset(lost)) if lost else sheaf
+    async def _renew(self, batch: Batch) -> None:
+        """Find out what others have taken meanwhile: the crew passes it by."""
+        plan = self._plan
+        try:
+            lost = await self._duty.backend.renew(batch.stream, plan.group, plan.consumer, batch.ids)
+        except PenstockError as error:
+            self._tell(error)  # then the settle will tell
+        else:
+            self._holdings.lost.update((batch.stream, id) for id in lost)
 
     async def _restore(self) -> None:
         try:

@@ -68,6 +68,9 @@ class Takeover:
         entries = await self._duty.backend.reclaim_idle(
             stream, plan.group, plan.consumer, plan.lease, self._suspects.room, running=running
         )
+        # A read of ours may have brought some of them while we asked.
+        held = frozenset(self._holdings.unsettled(stream)) if entries else frozenset()
+        entries = [entry for entry in entries if entry.id not in held]
         if not entries:
             return False
         self._duty.tell(Reclaimed, len(entries), sum(entry.state.suspect for entry in entries))

@@ -1,6 +1,6 @@
 """Ready-made listeners and middleware: logs, Prometheus metrics, OpenTelemetry traces, an observer of errors.
 
-Nothing here is loaded, and nothing costs anything, unless an app asks for it.
+Every app writes logs; nothing else here is loaded, or costs anything, unless an app asks for it.
 """
 
 from penstock.telemetry.logs import Logs
