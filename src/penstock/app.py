@@ -1,14 +1,11 @@
 """The front door: one place to connect, and the faces that share the connection."""
 
 import asyncio
-import gc
-import signal
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 from weakref import WeakValueDictionary
 
 from penstock.backend import keys
@@ -23,6 +20,7 @@ from penstock.errors import ConfigurationError
 from penstock.events import Listener, Listeners
 from penstock.message.wire import Wire
 from penstock.options import LEASE, Retry, Subscription, check_kind
+from penstock.process import spared_by_the_collector, stopped_by_signals
 from penstock.telemetry.logs import Logs
 from penstock.telemetry.observer import ErrorObserver, observe
 
@@ -159,7 +157,8 @@ class Penstock:
     async def run(self, *faces: Bus, concurrency: int = 100, signals: bool = True) -> None:
         """Deliver to the handlers of these faces, or of all, until SIGTERM, SIGINT or `stop`; then drain.
 
-        `concurrency` is how many handlers of a face run at the same time. Signals are only caught in the main thread.
+        `concurrency` is how many handlers of a face run at the same time. Signals are only caught in the main thread,
+        and only the first: a second one ends the process as it would have without us.
         """
         chosen = faces or tuple(self._handled)
         if not chosen:
@@ -173,7 +172,9 @@ class Penstock:
         self._idle.clear()
         keeper.start()
         try:
-            with _stopped_by_signals(stop) if signals else nullcontext(), _spared_by_the_collector():
+            loop = asyncio.get_running_loop()
+            caught = stopped_by_signals(lambda: loop.call_soon_threadsafe(stop.set)) if signals else nullcontext()
+            with caught, spared_by_the_collector():
                 await run_together([face.work(stop, keeper, concurrency) for face in chosen], stop)
         finally:
             self._stop = None
@@ -219,37 +220,3 @@ def _names_of(topic: str | Sequence[str]) -> list[str]:
     if not names or not all(isinstance(name, str) and name for name in names) or len(set(names)) != len(names):
         raise ConfigurationError(f"a bus needs the name of one topic, or a list of different ones, not {topic!r}")
     return names
-
-
-@contextmanager
-def _stopped_by_signals(stop: asyncio.Event) -> Iterator[None]:
-    loop = asyncio.get_running_loop()
-    caught: list[Any] = []
-    if threading.current_thread() is threading.main_thread():
-        for number in (signal.SIGTERM, signal.SIGINT):
-            before = signal.getsignal(number)
-            try:
-                loop.add_signal_handler(number, stop.set)
-            except NotImplementedError:  # Windows
-                continue
-            caught.append((number, before))
-    try:
-        yield
-    finally:
-        for number, before in caught:
-            loop.remove_signal_handler(number)
-            if before is not None:
-                signal.signal(number, before)
-
-
-@contextmanager
-def _spared_by_the_collector() -> Iterator[None]:
-    """Take what exists now out of the garbage collector's sight, until this is left.
-
-    A full collection looks at everything that was ever imported, for 10 ms, once in some 20,000 messages.
-    """
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()

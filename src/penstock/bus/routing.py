@@ -63,7 +63,7 @@ class Route:
             message = delivery.entry.message
             function = functions.get(message.type)
             if function is None:
-                if objects is None or type(message.body) is not dict:
+                if objects is None or type(delivery.body) is not dict:
                     call, delivery = find(delivery)
                     return call.function(delivery)
                 function = objects
@@ -74,11 +74,7 @@ class Route:
     async def many(self, deliveries: list[AnyDelivery]) -> list[BaseException | None]:
         """Handle messages that came together; one outcome for each."""
         objects = self._objects
-        if (
-            objects is not None
-            and not self._by_type
-            and all(type(one.entry.message.body) is dict for one in deliveries)
-        ):
+        if objects is not None and not self._by_type and all(type(one.body) is dict for one in deliveries):
             return await _all_outcomes(objects, deliveries)
         outcomes: dict[int, BaseException | None] = {}
         shares: dict[Call, list[tuple[int, AnyDelivery]]] = {}
@@ -179,4 +175,4 @@ def _as_type(delivery: AnyDelivery, name: str, tp: type) -> AnyDelivery:
         body = json_reader(tp)(encode(message.body), _DEPTH)
     except Exception as error:
         raise Reject(f"its payload cannot be read as {name}: {describe(error)}") from error
-    return Delivery(replace(delivery.entry, message=replace(message, body=body)), delivery.desk)
+    return Delivery(body, replace(delivery.entry, message=replace(message, body=body)), delivery.desk)

@@ -161,7 +161,7 @@ class Crew:
                 continue
             slot.work = entry
             try:
-                await handle(Delivery(entry, desk))
+                await handle(Delivery(entry.message.body, entry, desk))
             except BaseException as error:  # noqa: BLE001 - also SystemExit: a worker never dies of a message
                 self._raised(slot, batch, (entry,), error)
             else:
@@ -177,17 +177,19 @@ class Crew:
             started = slot.started = now
 
     async def _run_chunks(self, slot: Slot, batch: Batch) -> None:
-        size = self._plan.chunk
+        size, desk, lost, is_fit = self._plan.chunk, self._desk, self._lost, self._is_fit
         while taken := list(islice(batch.waiting, size)):
-            chunk: list[Any] = taken
-            if self._lost or not all(type(one) is ClaimedMessage and not one.message.headers for one in taken):
-                chunk = [entry for entry in taken if self._is_fit(batch, entry)]
-                if not chunk:
-                    continue
+            chunk = [
+                entry
+                for entry in taken
+                if (type(entry) is ClaimedMessage and not lost and not entry.message.headers) or is_fit(batch, entry)
+            ]
+            if not chunk:
+                continue
             started = slot.started = _clock()
             slot.work = chunk
             try:
-                results = await self._handle([Delivery(entry, self._desk) for entry in chunk])
+                results = await self._handle([Delivery(entry.message.body, entry, desk) for entry in chunk])
             except BaseException as error:  # noqa: BLE001 - as above
                 self._raised(slot, batch, chunk, error)
             else:

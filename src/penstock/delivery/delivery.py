@@ -18,12 +18,9 @@ T = TypeVar("T")
 class Delivery(Struct, Generic[T], frozen=True, gc=False):
     """A message, and what is known of this attempt to handle it. Leased to this process until it is settled."""
 
+    body: T
     entry: ClaimedMessage
     desk: "Desk"
-
-    @property
-    def body(self) -> T:
-        return self.entry.message.body  # type: ignore[no-any-return]
 
     @property
     def message(self) -> Message[T]:

@@ -35,6 +35,8 @@ class Wire:
         self._make = make
         self._codecs = tuple(codecs)
         self._dialect = make(Bodies(self.types, self.limits, self._codecs))
+        self.try_unpack = self._dialect.unpack
+        """For loops that can do without a layer: `unpack` that raises anything, which `refusal` knows to explain."""
 
     def copy(self) -> "Wire":
         """The same format, with a catalog of its own: types added to one are unknown to the other."""
@@ -57,8 +59,12 @@ class Wire:
     def unpack(self, topic: str, entry_id: str, fields: Sequence[bytes]) -> Message[Any]:
         """The message in an entry; `MalformedError` keeps `fields` exactly as they were."""
         try:
-            return self._dialect.unpack(topic, entry_id, fields)
-        except MemoryError:
-            raise
+            return self.try_unpack(topic, entry_id, fields)
         except Exception as error:
-            raise MalformedError(topic, entry_id, describe(error), fields) from error
+            raise self.refusal(topic, entry_id, fields, error) from error
+
+    def refusal(self, topic: str, entry_id: str, fields: Sequence[bytes], error: Exception) -> MalformedError:
+        """What `unpack` raises where `try_unpack` has raised `error`."""
+        if isinstance(error, MemoryError):
+            raise error
+        return MalformedError(topic, entry_id, describe(error), fields)

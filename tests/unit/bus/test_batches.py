@@ -37,7 +37,7 @@ def orders(count: int, kind: type = Order) -> list[AnyDelivery]:
 
 def delivery(body: Any, type: str | None) -> AnyDelivery:
     state = PartialDeliveryState(1, NOW, NOW)
-    return Delivery(ClaimedMessage("1-0", Message(body, type=type), state, "t", "1-0", 0, []), None)  # type: ignore[arg-type]
+    return Delivery(body, ClaimedMessage("1-0", Message(body, type=type), state, "t", "1-0", 0, []), None)  # type: ignore[arg-type]
 
 
 async def outcomes(handlers: Handlers, deliveries: list[AnyDelivery]) -> Sequence[BaseException | None]:

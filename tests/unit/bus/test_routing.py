@@ -48,7 +48,7 @@ class Viewed(TypedDict):
 
 def delivery(body: Any, type: str | None = None) -> AnyDelivery:
     state = PartialDeliveryState(1, NOW, NOW)
-    return Delivery(ClaimedMessage("1-0", Message(body, type=type), state, "t", "1-0", 0, []), None)  # type: ignore[arg-type]
+    return Delivery(body, ClaimedMessage("1-0", Message(body, type=type), state, "t", "1-0", 0, []), None)  # type: ignore[arg-type]
 
 
 class Calls:
@@ -152,7 +152,7 @@ async def test_what_nobody_takes_can_be_skipped_which_is_said(calls: Calls) -> N
     skipped: list[str] = []
     desk = SimpleNamespace(skipped=lambda entry, reason: skipped.append(reason))
     calls.on(Order)
-    refund = Delivery(delivery([], "Refund").entry, desk)  # type: ignore[arg-type]
+    refund = Delivery([], delivery([], "Refund").entry, desk)  # type: ignore[arg-type]
     seen = await calls.give(refund, delivery(Order(1), "Order"), unhandled=Unhandled.SKIP)
     assert seen == [("Order", Order(1))]
     assert [("Refund" in reason) for reason in skipped] == [True]

@@ -184,13 +184,13 @@ class Page:
         if self._is_retry:
             yield from [self._retried(id, fields) for id, (_, fields) in zip(ids, entries, strict=True)]
             return
-        unpack = self._wire.unpack
+        try_unpack = self._wire.try_unpack
         topic, stream, state, fence = self._topic, self._stream, self._state, self._fence
         for id, (_, fields) in zip(ids, entries, strict=True):
             try:
-                message = unpack(topic, id, fields)
-            except MalformedError as error:
-                yield Malformed(id, error, state, stream, id, fence)
+                message = try_unpack(topic, id, fields)
+            except Exception as error:  # noqa: BLE001 - what is in an entry may break any rule
+                yield Malformed(id, self._wire.refusal(topic, id, fields, error), state, stream, id, fence)
             else:
                 yield ClaimedMessage(id, message, state, stream, id, fence, fields)
 
