@@ -9,7 +9,6 @@ from penstock.backend.base import StreamBackend
 from penstock.bus.handlers import Handlers, Middleware
 from penstock.bus.letters import DeadLetters
 from penstock.bus.publisher import Publisher, Receipt, Trace, as_message
-from penstock.delivery.crew import Handle, HandleMany
 from penstock.delivery.duty import Duty
 from penstock.delivery.leases import LeaseKeeper
 from penstock.delivery.plan import Plan
@@ -145,12 +144,12 @@ class Bus:
         threads = HandlerThreads(options.threads)
         self._is_running = True
         route = self._handlers.route(threads, options.unhandled)
-        handle: Handle | HandleMany = route.one if chunk == 1 else route.many
+        sort = route.sort if chunk > 1 else None
         try:
             terms = replace(self._terms, concurrency=concurrency, chunk=chunk)
             plans = [replace(terms, topic=topic, consumer="") for topic in self.topics]
             duties = [Duty(plan, self._backend(), self._listeners) for plan in plans]
-            workers = [Worker(duty, handle, keeper) for duty in duties]
+            workers = [Worker(duty, keeper, route.one, sort) for duty in duties]
             await run_together([worker.run(stop) for worker in workers], stop)
         finally:
             self._is_running = False

@@ -4,15 +4,14 @@ A message of a registered type goes to that type's handler. Any other goes, if i
 of `dict`; else to the default handler. A message without a type, where only one type is handled, is taken to be of it.
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from msgspec.structs import replace
 
+from penstock.delivery.crew import HandleMany
 from penstock.delivery.delivery import AnyDelivery, Delivery
 from penstock.delivery.outcome import Reject
-from penstock.delivery.slot import current_slot
 from penstock.errors import UnhandledTypeError
 from penstock.message.codec import json_reader
 from penstock.message.faults import describe
@@ -30,6 +29,23 @@ class Call:
     def __init__(self, function: Callable[[Any], Awaitable[Any]], batch: int) -> None:
         self.function = function
         self.batch = batch
+
+    def pieces(self, deliveries: list[AnyDelivery]) -> list[tuple[HandleMany, list[AnyDelivery]]]:
+        handle, size = self._one_of_many if self.batch == 1 else self._many, self.batch
+        if len(deliveries) <= size:
+            return [(handle, deliveries)] if deliveries else []
+        return [(handle, deliveries[start : start + size]) for start in range(0, len(deliveries), size)]
+
+    async def _one_of_many(self, deliveries: list[AnyDelivery]) -> Sequence[BaseException | None]:
+        await self.function(deliveries[0])
+        return (None,)
+
+    async def _many(self, deliveries: list[AnyDelivery]) -> Sequence[BaseException | None]:
+        results = await self.function(deliveries)
+        if results is None:
+            return [None] * len(deliveries)
+        fault = _fault(results, len(deliveries))
+        return [TypeError(fault)] * len(deliveries) if fault else list(results)
 
 
 class Route:
@@ -71,24 +87,21 @@ class Route:
 
         return one
 
-    async def many(self, deliveries: list[AnyDelivery]) -> list[BaseException | None]:
-        """Handle messages that came together; one outcome for each."""
+    def sort(self, deliveries: list[AnyDelivery]) -> list[tuple[HandleMany, list[AnyDelivery]]]:
+        """Who handles which, no more at once than each handler takes."""
         objects = self._objects
         if objects is not None and not self._by_type and all(type(one.body) is dict for one in deliveries):
-            return await _all_outcomes(objects, deliveries)
-        outcomes: dict[int, BaseException | None] = {}
-        shares: dict[Call, list[tuple[int, AnyDelivery]]] = {}
-        for number, delivery in enumerate(deliveries):
+            return objects.pieces(deliveries)
+        pieces: list[tuple[HandleMany, list[AnyDelivery]]] = []
+        shares: dict[Call, list[AnyDelivery]] = {}
+        for delivery in deliveries:
             try:
                 call, found = self._find(delivery)
             except (Reject, UnhandledTypeError) as error:
-                outcomes[number] = error
+                pieces.append((_refusing(error), [delivery]))
             else:
-                shares.setdefault(call, []).append((number, found))
-        for call, share in shares.items():
-            of_share = await _all_outcomes(call, [delivery for _, delivery in share])
-            outcomes.update(zip([number for number, _ in share], of_share, strict=True))
-        return [outcomes[number] for number in range(len(deliveries))]
+                shares.setdefault(call, []).append(found)
+        return [*pieces, *[piece for call, share in shares.items() for piece in call.pieces(share)]]
 
     def _find(self, delivery: AnyDelivery) -> tuple[Call, AnyDelivery]:
         message = delivery.entry.message
@@ -113,31 +126,6 @@ async def _skip(delivery: AnyDelivery) -> None:
 _SKIP = Call(_skip, 1)
 
 
-async def _all_outcomes(call: Call, deliveries: list[AnyDelivery]) -> list[BaseException | None]:
-    if len(deliveries) <= call.batch:
-        return await _outcomes(call, deliveries)
-    outcomes: list[BaseException | None] = []
-    for start in range(0, len(deliveries), call.batch):
-        outcomes += await _outcomes(call, deliveries[start : start + call.batch])
-    return outcomes
-
-
-async def _outcomes(call: Call, deliveries: list[AnyDelivery]) -> list[BaseException | None]:
-    slot = current_slot.get(None)
-    if slot is not None:
-        slot.begin()  # each handler has its own time, whatever those before it in the chunk have taken
-    if call.batch == 1:
-        return [await _outcome(call, deliveries[0])]
-    try:
-        results = await call.function(deliveries)
-    except BaseException as error:  # noqa: BLE001 - the handler's failure is the outcome of each of its messages
-        return [_cause_of(error)] * len(deliveries)
-    if results is None:
-        return [None] * len(deliveries)
-    fault = _fault(results, len(deliveries))
-    return [TypeError(fault)] * len(deliveries) if fault else list(results)
-
-
 def _fault(results: Any, count: int) -> str | None:
     """What is wrong with a batch handler's answer, if anything."""
     if not isinstance(results, Sequence) or isinstance(results, (str, bytes)):
@@ -150,22 +138,11 @@ def _fault(results: Any, count: int) -> str | None:
     return None
 
 
-async def _outcome(call: Call, delivery: AnyDelivery) -> BaseException | None:
-    try:
-        await call.function(delivery)
-    except BaseException as error:  # noqa: BLE001 - as above
-        return _cause_of(error)
-    return None
-
-
-def _cause_of(error: BaseException) -> BaseException:
-    """Why a handler ended; raises what is meant for whoever awaits us, and not said by the handler."""
-    slot, task = current_slot.get(None), asyncio.current_task()
-    if slot is not None:
-        return slot.cause_of(error)
-    if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+def _refusing(error: Exception) -> HandleMany:
+    async def refuse(deliveries: list[AnyDelivery]) -> NoReturn:
         raise error
-    return error
+
+    return refuse
 
 
 def _as_type(delivery: AnyDelivery, name: str, tp: type) -> AnyDelivery:

@@ -7,10 +7,10 @@ that takes too long is cancelled by a watchman who looks at all runners now and 
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager, suppress
 from itertools import islice
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from penstock.backend.entry import ClaimedMessage, FetchedEntry, Malformed
 from penstock.delivery.delivery import AnyDelivery, Delivery
@@ -27,6 +27,9 @@ Handle: TypeAlias = Callable[[AnyDelivery], Awaitable[object]]
 HandleMany: TypeAlias = Callable[[list[AnyDelivery]], Awaitable[Sequence[BaseException | None]]]
 """Handles several at once: None, or what went wrong, for each."""
 
+Sort: TypeAlias = Callable[[list[AnyDelivery]], Iterable[tuple[HandleMany, list[AnyDelivery]]]]
+"""Who handles which, in pieces; each delivery is in one of them."""
+
 _clock = time.monotonic
 _LOOK_SECONDS = 0.1
 _GRACE = 1.0  # seconds in which a cancelled handler may clean up before it is called stuck
@@ -35,7 +38,7 @@ _GRACE = 1.0  # seconds in which a cancelled handler may clean up before it is c
 class Crew:
     """As many runners as deliveries may run at the same time."""
 
-    def __init__(self, duty: Duty, desk: Desk, holdings: Holdings, handle: Handle | HandleMany) -> None:
+    def __init__(self, duty: Duty, desk: Desk, holdings: Holdings, handle: Handle, sort: Sort | None = None) -> None:
         self._duty = duty
         self._plan = plan = duty.plan
         self._timeout = plan.options.timeout.total_seconds()
@@ -49,7 +52,8 @@ class Crew:
 
         self._desk = desk
         self._lost = holdings.lost
-        self._handle: Any = handle
+        self._handle = handle
+        self._sort = sort
         self._acks = plan.options.ack is AckMode.ON_SUCCESS
         self._loop = asyncio.get_running_loop()
         self._batch: Batch | None = None
@@ -94,7 +98,7 @@ class Crew:
         self._batch = None
         self._queue.clear()
         self._hungry.set()
-        return {(entry.stream, entry.id) for batch in batches for entry in batch.waiting}
+        return {(entry.stream, entry.id) for batch in batches for entry in batch.take_all()}
 
     async def close(self, seconds: float) -> set[Place]:
         """Wait for running handlers, then cancel them. Returns what is run by those that would not stop."""
@@ -136,10 +140,11 @@ class Crew:
 
     async def run(self, slot: Slot, batch: Batch) -> None:
         """Deliver what is waiting in `batch`, alone or beside other runners of the same batch."""
-        if self._plan.chunk > 1:
-            await self._run_chunks(slot, batch)
-        else:
+        if self._sort is None:
             await self._run_singly(slot, batch)
+        else:
+            while (piece := self._next_piece(batch, self._sort)) is not None:
+                await self._run_piece(slot, batch, *piece)
         slot.work = None
 
     async def _work(self, slot: Slot) -> None:
@@ -176,33 +181,47 @@ class Crew:
             batch.seconds += now - started
             started = slot.started = now
 
-    async def _run_chunks(self, slot: Slot, batch: Batch) -> None:
-        size, desk, lost, is_fit = self._plan.chunk, self._desk, self._lost, self._is_fit
-        while taken := list(islice(batch.waiting, size)):
-            chunk = [
-                entry
-                for entry in taken
-                if (type(entry) is ClaimedMessage and not lost and not entry.message.headers) or is_fit(batch, entry)
-            ]
-            if not chunk:
-                continue
-            started = slot.started = _clock()
-            slot.work = chunk
-            try:
-                results = await self._handle([Delivery(entry.message.body, entry, desk) for entry in chunk])
-            except BaseException as error:  # noqa: BLE001 - as above
-                self._raised(slot, batch, chunk, error)
-            else:
-                slot.finished()
-                self._returned(batch, chunk, results)
-            batch.seconds += _clock() - started
+    def _next_piece(self, batch: Batch, sort: Sort) -> tuple[HandleMany, list[AnyDelivery]] | None:
+        pieces, lost, is_fit, desk = batch.pieces, self._lost, self._is_fit, self._desk
+        while not pieces:
+            taken = list(islice(batch.waiting, self._plan.chunk))
+            if not taken:
+                return None
+            pieces.extend(
+                sort(
+                    [
+                        Delivery(entry.message.body, entry, desk)
+                        for entry in taken
+                        if (type(entry) is ClaimedMessage and not lost and not entry.message.headers)
+                        or is_fit(batch, entry)
+                    ]
+                )
+            )
+        piece = pieces.popleft()
+        if pieces:
+            self._wake_one()  # else the others would wait until this runner has done them all
+        return piece
 
-    def _returned(self, batch: Batch, chunk: Sequence[ClaimedMessage], results: Sequence[BaseException | None]) -> None:
-        if self._acks and batch.by_hand is None and results.count(None) == len(chunk):
-            batch.done += [entry.id for entry in chunk]
+    async def _run_piece(self, slot: Slot, batch: Batch, handle: HandleMany, deliveries: list[AnyDelivery]) -> None:
+        started = slot.started = _clock()
+        slot.work = entries = [delivery.entry for delivery in deliveries]
+        try:
+            results = await handle(deliveries)
+        except BaseException as error:  # noqa: BLE001 - as above
+            self._raised(slot, batch, entries, error)
+        else:
+            slot.finished()
+            self._returned(batch, entries, results)
+        batch.seconds += _clock() - started
+
+    def _returned(
+        self, batch: Batch, entries: Sequence[ClaimedMessage], results: Sequence[BaseException | None]
+    ) -> None:
+        if self._acks and batch.by_hand is None and results.count(None) == len(entries):
+            batch.done += [entry.id for entry in entries]
             self._desk.soon()
             return
-        for entry, error in zip(chunk, results, strict=True):
+        for entry, error in zip(entries, results, strict=True):
             if error is not None:
                 self._desk.failed(batch, entry, error)
             elif self._acks and (batch.by_hand is None or entry.id not in batch.by_hand):

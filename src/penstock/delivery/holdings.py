@@ -5,12 +5,14 @@ The lease thread looks in here too. It only reads, and only lists that are appen
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 from itertools import chain
 from typing import Any, NamedTuple, TypeAlias
 
 from penstock.backend.entry import ClaimedMessage, DeadLetter, FetchedEntry, Park
 from penstock.backend.sheaf import Sheaf
+from penstock.delivery.delivery import AnyDelivery
 
 Place: TypeAlias = tuple[str, str]
 """A stream, and an entry id in it."""
@@ -29,6 +31,7 @@ class Batch:
         "ids",
         "left",
         "parked",
+        "pieces",
         "read_at",
         "seconds",
         "settled",
@@ -43,6 +46,9 @@ class Batch:
         self.read_at = time.monotonic()
         self.waiting: Iterator[Any] = iter(sheaf)
         """Not begun yet. Shared by all runners: each takes the next one from here."""
+
+        self.pieces: deque[tuple[Any, list[AnyDelivery]]] = deque()
+        """Taken from `waiting` and sorted by handler, where handlers take several; not begun yet either."""
 
         self.done: list[str] = []
         """Ids alone: an entry held until its batch is settled would hold its message too."""
@@ -61,6 +67,12 @@ class Batch:
 
         self.left = len(ids)
         self.settled: list[Sequence[str]] = []
+
+    def take_all(self) -> list[FetchedEntry]:
+        """Everything that is not begun; it will not be."""
+        sorted_out = [delivery.entry for _, deliveries in self.pieces for delivery in deliveries]
+        self.pieces.clear()
+        return [*sorted_out, *self.waiting]
 
     def take_outcomes(self) -> "Outcomes":
         """What has come together since the last time; from now on somebody else sees to it."""

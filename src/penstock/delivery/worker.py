@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from penstock.delivery.crew import Crew, Handle, HandleMany
+from penstock.delivery.crew import Crew, Handle, Sort
 from penstock.delivery.desk import Desk
 from penstock.delivery.drain import Drain
 from penstock.delivery.duty import Duty
@@ -26,13 +26,13 @@ _LOOK_SECONDS = 1.0
 class Worker:
     """Assembles the parts and sees them through start, work and shutdown."""
 
-    def __init__(self, duty: Duty, handle: Handle | HandleMany, keeper: LeaseKeeper) -> None:
+    def __init__(self, duty: Duty, keeper: LeaseKeeper, handle: Handle, sort: Sort | None = None) -> None:
         self._duty = duty
         self._keeper = keeper
         holdings = Holdings()
         promoter = Promoter(duty)
         desk = Desk(duty, holdings, Settlement(duty, on_park=promoter.expect))
-        crew = self._crew = Crew(duty, desk, holdings, handle)
+        crew = self._crew = Crew(duty, desk, holdings, handle, sort)
         outlook = self._outlook = Outlook(duty)
         intake = Intake(duty, desk, holdings)
         suspects = self._suspects = Suspects(duty, crew, desk)
