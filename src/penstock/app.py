@@ -19,7 +19,7 @@ from penstock.delivery.together import run_together
 from penstock.errors import ConfigurationError
 from penstock.events import Listener, Listeners
 from penstock.message.wire import Wire
-from penstock.options import LEASE, Retry, Subscription, check_kind
+from penstock.options import LEASE, Retry, Subscription
 from penstock.process import spared_by_the_collector, stopped_by_signals
 from penstock.telemetry.logs import Logs
 from penstock.telemetry.observer import ErrorObserver, observe
@@ -30,12 +30,16 @@ if TYPE_CHECKING:
     from penstock.telemetry.tracing import Tracing
 
 _NATIVE = Wire()
+_LOGS: Listener = Logs()
+"""Stands for a `Logs()` of the app's own: what one app has told of is news in another."""
 
 
 class Penstock:
     """Declares faces, connects them, and runs them. Declaring needs no connection, so it may happen in a module."""
 
-    def __init__(self, url: str | None, client: "redis.asyncio.Redis | None", prefix: str) -> None:
+    def __init__(
+        self, url: str | None, client: "redis.asyncio.Redis | None", prefix: str, logs: Listener | None
+    ) -> None:
         if url is not None and client is not None:
             raise ConfigurationError("connect to a URL or like a client, not both")
         if not isinstance(prefix, str) or not prefix.isprintable():
@@ -44,7 +48,8 @@ class Penstock:
         self._client = client
         self.prefix = prefix
         self._listeners = Listeners()
-        self._listeners.listen(Logs())
+        if logs is not None:
+            self._listeners.listen(Logs() if logs is _LOGS else logs)
         self._wires: dict[str, Wire] = {}
         # Weak, but for those with handlers: a program may ask for a bus each time it publishes.
         self._faces: WeakValueDictionary[int, Bus] = WeakValueDictionary()
@@ -52,16 +57,27 @@ class Penstock:
         self._made = 0
         self._backend: RedisBackend | None = None
         self._stop: asyncio.Event | None = None
+        self._is_stop_due = False
         self._idle = asyncio.Event()
         self._tracing: Tracing | None = None
 
     @classmethod
-    def connect(cls, url: str | None = None, *, client: "redis.asyncio.Redis | None" = None, prefix: str = "") -> Self:
+    def connect(
+        cls,
+        url: str | None = None,
+        *,
+        client: "redis.asyncio.Redis | None" = None,
+        prefix: str = "",
+        logs: Listener | None = _LOGS,
+    ) -> Self:
         """Connect on `async with` to `url`, else $PENSTOCK_URL, else the embedded server; or where `client` does.
 
-        `prefix` goes before every topic name, so that several environments can share a server.
+        `prefix` goes before every topic name, so that several environments can share a server. Receipts, deliveries,
+        letters and events carry the whole name; a name that begins with the prefix already is taken as it is, so both
+        forms work wherever a topic is asked for. `logs` is who writes the log: a `Logs()` unless you give your own,
+        such as `Logs(texts=True)`, or None for no log at all.
         """
-        return cls(url, client, prefix)
+        return cls(url, client, prefix, logs)
 
     def bus(
         self,
@@ -78,19 +94,19 @@ class Penstock:
         Every group gets each message; within a group, one of its workers does. `start` is where a group begins that
         does not exist yet: "earliest", "latest", an entry id, or a moment.
         """
-        topics = _names_of(topic)
+        topics = self._names_of(topic)
         for name in topics:
-            keys.check_topic(self.prefix + name)
-        start = start_id(start)
-        check_kind("retry", retry, Retry)
-        check_kind("options", options, Subscription)
-        # Types are the bus's own: what one group reads as a record, another may take as a plain object.
-        wires = {self.prefix + name: self._wires.get(self.prefix + name, _NATIVE).copy() for name in topics}
+            keys.check_topic(name)
         plan = None
-        if group is not None:
-            plan = Plan(topic=next(iter(wires)), group=group, retry=retry, lease=lease, start=start, options=options)
+        if group is None:
+            _refuse_terms(retry=retry, lease=lease, start=start, options=options)
+        else:
+            first, begin = topics[0], start_id(start)
+            plan = Plan(topic=first, group=group, retry=retry, lease=lease, start=begin, options=options)
+        # Types are the bus's own: what one group reads as a record, another may take as a plain object.
+        wires = {name: self._wires.get(name, _NATIVE).copy() for name in topics}
         bus = Bus(
-            wires, self._view(wires), self._listeners, plan, self._trace_context, self.prefix, self._handled.append
+            wires, self._view(wires), self._listeners, plan, self._trace_context, self.full_name, self._handled.append
         )
         if self._tracing is not None and plan is not None:
             bus.trace(self._tracing)
@@ -115,9 +131,13 @@ class Penstock:
             raise ConfigurationError("this app is not connected: use it within `async with app:`")
         return self._backend
 
+    def full_name(self, topic: str) -> str:
+        """The topic's name on the server: with the prefix, which it may carry already."""
+        return topic if topic.startswith(self.prefix) else self.prefix + topic
+
     def use_wire(self, topic: str, wire: Wire) -> None:
         """Read and write `topic` in another wire format, in every face of it that is made from now on."""
-        self._wires[self.prefix + topic] = wire
+        self._wires[self.full_name(topic)] = wire
 
     def trace(self, tracing: "Tracing") -> None:
         """Trace every publish and every delivery of this app, with OpenTelemetry. Before its first face is made."""
@@ -142,7 +162,12 @@ class Penstock:
                 if self._client is None
                 else RedisBackend.from_client(self._client, wires=self._wires)
             )
-            self._backend = await connecting
+            backend = await connecting
+            if self._backend is None:
+                self._backend = backend
+            else:
+                # Somebody else was opening it too. No lock: one outlives the event loop that it was waited for in.
+                await backend.aclose()
         return self
 
     async def aclose(self) -> None:
@@ -150,7 +175,7 @@ class Penstock:
         if self._stop is not None:
             self._stop.set()
             await self._idle.wait()
-        backend, self._backend = self._backend, None
+        backend, self._backend, self._is_stop_due = self._backend, None, False
         if backend is not None:
             await backend.aclose()
 
@@ -169,6 +194,9 @@ class Penstock:
             raise ConfigurationError("this app is running already")
         keeper = LeaseKeeper(self.backend)
         self._stop = stop = asyncio.Event()
+        if self._is_stop_due:
+            self._is_stop_due = False
+            stop.set()
         self._idle.clear()
         keeper.start()
         try:
@@ -184,9 +212,11 @@ class Penstock:
                 self._idle.set()
 
     def stop(self) -> None:
-        """Have `run` drain and return. Does nothing if it is not running."""
+        """Have `run` drain and return: the next one, if the app is open and not running. Else it does nothing."""
         if self._stop is not None:
             self._stop.set()
+        elif self._backend is not None:
+            self._is_stop_due = True
 
     async def __aenter__(self) -> Self:
         return await self.open()
@@ -195,6 +225,13 @@ class Penstock:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.aclose()
+
+    def _names_of(self, topic: str | Sequence[str]) -> list[str]:
+        given = [topic] if isinstance(topic, str) else list(topic) if isinstance(topic, (list, tuple)) else []
+        names = [self.full_name(name) for name in given if isinstance(name, str) and name]
+        if not names or len(set(names)) != len(given):
+            raise ConfigurationError(f"a bus needs the name of one topic, or a list of different ones, not {topic!r}")
+        return names
 
     def _view(self, wires: Mapping[str, Wire]) -> Callable[[], StreamBackend]:
         """The connection as a face sees it: the same one each time, until the app connects anew."""
@@ -215,8 +252,10 @@ class Penstock:
         return f"<Penstock {self._backend or 'not connected'}>"
 
 
-def _names_of(topic: str | Sequence[str]) -> list[str]:
-    names = [topic] if isinstance(topic, str) else list(topic) if isinstance(topic, (list, tuple)) else []
-    if not names or not all(isinstance(name, str) and name for name in names) or len(set(names)) != len(names):
-        raise ConfigurationError(f"a bus needs the name of one topic, or a list of different ones, not {topic!r}")
-    return names
+def _refuse_terms(**terms: object) -> None:
+    """Refuse what only a group can honour."""
+    defaults = {"retry": Retry(), "lease": LEASE, "start": "earliest", "options": Subscription()}
+    if given := [f"{name}=..." for name, value in terms.items() if value != defaults[name]]:
+        raise ConfigurationError(
+            f"a bus without a group only publishes: give app.bus(..., group=...) to have {', '.join(given)} count"
+        )

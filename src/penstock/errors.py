@@ -98,13 +98,15 @@ class EncodeError(PublishError):
 class PublishUnknownError(PublishError):
     """The connection broke after the message left: it may have been written, or not.
 
-    What was sent with `publish_once` can be sent with it again. Anything else may then be there twice, under one id.
+    If it was published with `once=True`, or under an id of your own, publish it again under `id`: it is stored only
+    once. Anything else may then be there twice, under one id.
     """
 
     def __init__(self, topic: str, id: str) -> None:
         super().__init__(
             f"the connection broke while message {id} was on its way to topic {topic!r}: it may or may not have been"
-            " written; if it was sent with publish_once it can be sent so again, else it may then be there twice"
+            " written; if it was published with once=True or an id of its own, publish it again under that id, else it"
+            " may then be there twice"
         )
         self.topic = topic
         self.id = id
@@ -144,13 +146,13 @@ class AckOutOfSequenceError(SettleError):
 class NotDurableError(PublishError):
     """The message is stored, but fewer replicas have it, or the disk has it not, within the time allowed.
 
-    Nothing is undone. Publishing it again with the same id and `once` is safe.
+    Nothing is undone: it will be delivered. Do not publish it again, it would then be there twice.
     """
 
     def __init__(self, topic: str, id: str, entry_id: str, reached: str) -> None:
         super().__init__(
             f"message {id} is stored in topic {topic!r} as {entry_id}, but only this was reached in time: {reached};"
-            " check the server's replicas and persistence"
+            " do not publish it again, check the server's replicas and persistence"
         )
         self.topic = topic
         self.id = id

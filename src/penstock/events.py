@@ -4,14 +4,20 @@ Whatever is common is told once per batch; whatever is rare, one by one. Listene
 them in the lease thread: they must be quick and must not block.
 """
 
+import inspect
 import logging
+import threading
+import time
 from collections.abc import Callable
 from enum import Enum
 from typing import TypeAlias
 
 from msgspec import Struct
 
+from penstock.errors import ConfigurationError
+
 _log = logging.getLogger("penstock")
+_COMPLAINT_SECONDS = 10.0
 
 
 class Scope(Enum):
@@ -30,7 +36,9 @@ class Event(Struct, frozen=True, kw_only=True):
     """Something that happened to one group of one topic."""
 
     topic: str
+
     group: str
+    """Empty if it happened to the topic itself, to which somebody publishes."""
 
 
 class Started(Event, frozen=True):
@@ -52,7 +60,7 @@ class Stopped(Event, frozen=True):
 
 
 class Handled(Event, frozen=True):
-    """Deliveries whose handlers returned and which are settled for good."""
+    """Deliveries whose handlers returned and which are settled for good. Those skipped do not count."""
 
     count: int
 
@@ -97,6 +105,9 @@ class DeadLettered(Event, frozen=True):
     entry_id: str
     attempts: int
     reason: str
+
+    error: str
+    """The class of what was raised, with its module; empty if nothing was, so that `reason` is Penstock's own words."""
 
 
 class Skipped(Event, frozen=True):
@@ -187,7 +198,10 @@ class PauseChanged(Event, frozen=True):
 
 
 class Trouble(Event, frozen=True):
-    """Something went wrong that the engine will try again, or that cost a message if `scope` is DROP."""
+    """Something went wrong that the engine will try again, or that cost a message if `scope` is DROP.
+
+    Or, if `scope` is UPKEEP and the user may not do it, that it does without from now on.
+    """
 
     scope: Scope
     error: BaseException
@@ -197,23 +211,57 @@ Listener: TypeAlias = Callable[[Event], None]
 
 
 class Listeners:
-    """Those who want to know. A listener that raises is logged and harms nobody."""
+    """Those who want to know. A listener that raises is logged, now and then, and harms nobody."""
 
     def __init__(self) -> None:
-        self._listeners: tuple[Listener, ...] = ()
+        self._audience: tuple[_Listening, ...] = ()
 
     def listen(self, listener: Listener) -> Callable[[], None]:
         """Call `listener` with every event from now on; returns how to end that."""
-        self._listeners = (*self._listeners, listener)
+        check_called("a listener", listener)
+        listening = _Listening(listener)
+        self._audience = (*self._audience, listening)
 
         def stop() -> None:
-            self._listeners = tuple([one for one in self._listeners if one is not listener])
+            self._audience = tuple([one for one in self._audience if one is not listening])
 
         return stop
 
     def emit(self, event: Event) -> None:
-        for listener in self._listeners:
+        for listening in self._audience:
             try:
-                listener(event)
+                listening.listener(event)
             except Exception:  # noqa: BLE001 - whatever a listener does, the message it was told of goes its way
-                _log.exception("a listener failed on %s", type(event).__name__)
+                listening.complain(event)
+
+
+class _Listening:
+    """One listener, and how often it has failed without a word of it."""
+
+    __slots__ = ("_held_back", "_lock", "_quiet_until", "listener")
+
+    def __init__(self, listener: Listener) -> None:
+        self.listener = listener
+        self._lock = threading.Lock()
+        self._quiet_until = 0.0
+        self._held_back = 0
+
+    def complain(self, event: Event) -> None:
+        """Log the exception that is being handled, unless one was logged a moment ago."""
+        with self._lock:
+            now = time.monotonic()
+            if now < self._quiet_until:
+                self._held_back += 1
+                return
+            self._quiet_until = now + _COMPLAINT_SECONDS
+            held_back, self._held_back = self._held_back, 0
+        more = f"; {held_back} more failures of it were not logged" if held_back else ""
+        _log.exception("the listener %r failed on %s%s", self.listener, type(event).__name__, more)
+
+
+def check_called(what: str, function: object) -> None:
+    """Refuse what is not called and done with: a listener has no loop in which it could be awaited."""
+    if not callable(function):
+        raise ConfigurationError(f"{what} is a function, not {function!r}")
+    if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__):
+        raise ConfigurationError(f"{what} is a plain function, called where the event happens: {function!r} is async")

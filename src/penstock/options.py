@@ -135,7 +135,7 @@ class AckMode(enum.Enum):
     """When the handler says so: `ack`, `retry` or `reject` of the delivery. At least once."""
 
     ON_RECEIVE = "on receive"
-    """Before its handler runs. At most once: what fails, or dies half-way, is gone."""
+    """Before its handler runs. At most once: what fails, dies half-way, has expired or finds no handler, is gone."""
 
 
 class Unhandled(enum.Enum):

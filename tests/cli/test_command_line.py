@@ -141,6 +141,20 @@ def test_up_ends_with_exit_code_0_when_asked_to(number: signal.Signals) -> None:
     assert stdout.endswith("Stopped.\n")
 
 
+def test_up_goes_on_ignoring_a_hangup_that_nohup_has_it_ignore() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # inherited by what is started now
+    try:
+        with running("--ephemeral") as up:
+            status = Path(f"/proc/{up.process.pid}/status").read_text()
+            up.process.send_signal(signal.SIGTERM)
+            assert up.finish()[0] == 0
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    ignored = re.search(r"^SigIgn:\s+(\w+)$", status, re.MULTILINE)
+    assert ignored is not None
+    assert int(ignored[1], 16) & (1 << (signal.SIGHUP - 1))
+
+
 def test_up_serves_on_the_address_that_it_prints_and_leaves_nothing_behind() -> None:
     import redis
 

@@ -202,8 +202,11 @@ def test_what_cannot_be_run_is_one_line_that_says_what_to_do(shop: Shop) -> None
             (("shop:app", *two, "--url", "embedded://?ephemeral=true"), {}, 2, r"embedded.* for one process: use --w"),
             (("shop:app", "--url", nowhere, "--embedded"), {}, 2, "--embedded .* cannot go with --url"),
             (("shop:app", "--workers", "0"), {}, 2, "--workers is a number of at least 1, not 0"),
-            (("shop:app", "--liveness-port", taken), {}, 1, f"--liveness-port {taken} cannot be listened on"),
+            (("shop:app", "--liveness-port", "99999"), {}, 2, "--liveness-port is PORT or HOST:PORT"),
+            (("shop:app", "--liveness-port", "-1"), {}, 2, "--liveness-port is PORT or HOST:PORT"),
+            (("shop:app", "--liveness-port", taken), {}, 1, f"--liveness-port 127.0.0.1:{taken} cannot be listened on"),
             (("shop:app", "--liveness-file", "no/where"), {}, 1, "--liveness-file no/where cannot be written"),
+            (("shop:app", "--liveness-file", "shop.py"), {}, 1, "--liveness-file shop.py holds something"),
             (("shop:app", "--url", "http://x"), {}, 1, "--url"),
             (("shop:app", "--url", nowhere), {}, 1, "cannot connect to redis://127.* is the server up"),
             (("shop:app", *two, "--url", nowhere), {}, 1, "cannot connect to redis://127.* is the server up"),
@@ -257,6 +260,35 @@ def test_asked_twice_it_dies_at_once(shop: Shop) -> None:
         run.process.send_signal(signal.SIGTERM)
         assert run.finish() == -signal.SIGTERM
     assert shop.pending() == 1
+
+
+def test_a_hangup_that_nohup_has_it_ignore_does_not_end_its_drain(shop: Shop) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # inherited by what is started now
+    with ExitStack() as running:
+        try:
+            run = running.enter_context(shop.run(DRAIN="1"))
+        finally:
+            signal.signal(signal.SIGHUP, before)
+        shop.order("sleep")
+        run.until(lambda: run.notes("begin", "sleep"))
+        run.process.send_signal(signal.SIGTERM)
+        run.until_said("Draining")
+        run.process.send_signal(signal.SIGHUP)
+        assert run.finish() == 0
+
+
+def test_asked_to_stop_while_it_connects_it_leaves_with_0_and_no_complaint(shop: Shop) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent, ExitStack() as running:
+        silent.settimeout(DEADLINE)
+        url = f"redis://127.0.0.1:{silent.getsockname()[1]}"
+        for workers, goodbye in (("1", "Stopped.\n"), ("2", "")):
+            run = running.enter_context(
+                shop.beside(workers).run("shop:app", "--url", url, "--workers", workers),
+            )
+            running.enter_context(silent.accept()[0])
+            run.process.send_signal(signal.SIGTERM)
+            assert run.finish() == 0
+            assert (run.out.read_text(), run.err.read_text()) == (goodbye, "")
 
 
 def test_threads_that_never_end_do_not_keep_it(shop: Shop) -> None:

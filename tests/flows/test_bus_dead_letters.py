@@ -11,7 +11,8 @@ import pytest
 from penstock import Bus, Delivery, Letter, Receipt, Reject, Retry, events
 from penstock.backend import keys
 from penstock.errors import ConfigurationError
-from penstock.message.ids import canonical, new_id
+from penstock.message.ids import canonical, foreign_id, new_id
+from penstock.message.wire import Wire
 from tests.support.stage import Stage
 
 BOTH = pytest.mark.parametrize("server", ["valkey", "redis"], indirect=True)
@@ -167,7 +168,16 @@ async def test_a_replay_is_no_faster_than_its_rate(stage: Stage) -> None:
     assert loop.time() - began >= 0.3
 
 
-@pytest.mark.parametrize("rate", [0, -1, float("nan"), "5"])
+async def test_a_replay_does_not_wait_for_nothing(stage: Stage) -> None:
+    morgue = Morgue(stage)
+    await morgue.fill(2)
+    (first, _) = await morgue.letters()
+    async with asyncio.timeout(5):
+        assert (await morgue.bus.dead.replay(ids=first.letter_id, rate=0.01)).replayed == 1
+        assert (await morgue.bus.dead.replay(rate=10**400)).replayed == 1
+
+
+@pytest.mark.parametrize("rate", [0, -1, float("nan"), float("inf"), "5"])
 async def test_a_rate_is_a_number_above_nothing(stage: Stage, rate: Any) -> None:
     morgue = Morgue(stage)
     await morgue.fill(1)
@@ -319,16 +329,29 @@ async def test_a_malformed_letter_can_be_replayed_to_code_that_understands_it(st
     assert seen == [(id, FixedOrder("seven"))]
 
 
-async def test_a_letter_tells_its_id_also_when_only_its_payload_is_malformed(stage: Stage) -> None:
+@pytest.mark.parametrize("payload", ["not json", '{"n":"seven"}'])
+async def test_a_letter_tells_its_id_also_when_only_its_payload_is_malformed(stage: Stage, payload: str) -> None:
     bus, id = stage.bus(retry=ONCE), new_id()
     bus.on(Order)(lambda event: None)
     async with stage.running(bus):
-        stage.add_raw({"id": id, "type": "Order", "payload": "not json"})
+        stage.add_raw({"id": id.upper(), "type": "Order", "payload": payload})
+        stage.add_raw({"id": "no. 7", "type": "Order", "payload": payload})
+        stage.add_raw({"type": "Order", "payload": payload})
         await stage.settled()
-        (letter,) = [letter async for letter in bus.dead]
-        assert letter.id in (id, None)
-        report = await bus.dead.replay(ids=[letter.letter_id], dry_run=True)
-    assert report.matched == 1
+        letters = [letter async for letter in bus.dead]
+        assert [letter.id for letter in letters] == [id, foreign_id(stage.topic, b"no. 7"), None]
+        assert await bus.dead.get(id) == letters[0]
+        assert (await bus.dead.replay(ids=[id], dry_run=True)).matched == 1
+
+
+async def test_where_an_id_is_data_a_malformed_letter_has_none(stage: Stage) -> None:
+    stage.app.use_wire(stage.topic, Wire("flat"))
+    bus = stage.bus(retry=ONCE)
+    bus.on(Order)(lambda event: None)
+    async with stage.running(bus):
+        stage.add_raw({"_id": new_id(), "_type": "Order", "id": new_id(), "payload": "x", "n": "seven"})
+        await stage.settled()
+        assert [letter.id async for letter in bus.dead] == [None]
 
 
 async def test_junk_among_the_dead_letters_disturbs_nobody(stage: Stage) -> None:

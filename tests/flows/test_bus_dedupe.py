@@ -18,7 +18,7 @@ DEDUPE = Subscription(dedupe=timedelta(hours=1))
 async def publish_twice(stage: Stage, count: int = 2, **body: Any) -> str:
     """That many entries of one message: plain XADDs, as of a producer that retries blindly."""
     id = new_id()
-    await stage.bus(None).publish_many([Message({"copy": copy, **body}, id) for copy in range(count)])
+    await stage.app.bus(stage.topic).publish_many([Message({"copy": copy, **body}, id) for copy in range(count)])
     assert stage.admin.xlen(stage.topic) >= count
     return id
 
@@ -224,7 +224,7 @@ async def test_batches_are_deduplicated_too(stage: Stage) -> None:
         seen.extend(event.id for event in deliveries)
 
     ids = [new_id() for _ in range(20)]
-    await stage.bus(None).publish_many([Message({}, id) for id in ids * 3])
+    await stage.app.bus(stage.topic).publish_many([Message({}, id) for id in ids * 3])
     async with stage.running(bus):
         await stage.settled()
     assert sorted(seen) == sorted(ids)

@@ -3,13 +3,14 @@
 import asyncio
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import msgspec
 import pytest
 import redis.asyncio
 
-from penstock import Bus, Delivery, Penstock, Retry, Sending, Subscription
+from penstock import Bus, Delivery, Penstock, Retry, Sending, Subscription, errors
 from penstock.errors import ConfigurationError, PenstockError, ServerUnreachableError, WrongKeyTypeError
 from tests.support.servers import Server
 from tests.support.stage import Stage
@@ -138,14 +139,14 @@ def test_a_bus_without_a_group_only_publishes_and_says_so(app: Penstock, use: Ca
 
 
 async def test_pausing_needs_a_group(stage: Stage) -> None:
-    bus = stage.bus(None)
+    bus = stage.app.bus(stage.topic)
     for act in (bus.pause, bus.resume):
         with pytest.raises(ConfigurationError, match="group"):
             await act()
 
 
 async def test_a_bus_without_handlers_is_not_run(stage: Stage) -> None:
-    for buses in ([stage.bus()], [stage.bus(None)], []):
+    for buses in ([stage.bus()], [stage.app.bus(stage.topic)], []):
         async with asyncio.timeout(5):
             with pytest.raises(ConfigurationError, match="handler"):
                 await stage.app.run(*buses, signals=False)
@@ -272,5 +273,67 @@ async def test_a_listener_that_fails_harms_nobody(stage: Stage) -> None:
 
 
 def test_every_error_is_one_of_ours() -> None:
-    assert issubclass(ConfigurationError, PenstockError)
+    classes = [one for one in vars(errors).values() if isinstance(one, type) and issubclass(one, BaseException)]
+    assert len(classes) > 20
+    assert [one for one in classes if not issubclass(one, PenstockError)] == []
     assert issubclass(ConfigurationError, ValueError)
+
+
+@pytest.mark.parametrize(
+    "terms",
+    [
+        {"retry": Retry(attempts=2)},
+        {"lease": timedelta(seconds=31)},
+        {"start": "latest"},
+        {"options": Subscription(threads=2)},
+    ],
+    ids=repr,
+)
+def test_terms_that_only_a_group_can_honour_are_refused_without_one(app: Penstock, terms: dict[str, Any]) -> None:
+    (name,) = terms
+    with pytest.raises(ConfigurationError, match=f"group=.*{name}="):
+        app.bus("orders", **terms)
+    app.bus("orders", retry=Retry(), lease=timedelta(seconds=30), start="earliest", options=Subscription())
+
+
+def class_of(one: object) -> str:
+    return type(one).__name__
+
+
+class Mute:
+    async def on_error(self, scope: object, error: object, topic: object, group: object) -> None: ...
+
+
+async def hear(event: object) -> None: ...
+
+
+class Hearing:
+    async def __call__(self, event: object) -> None: ...
+
+
+@pytest.mark.parametrize("listener", [hear, Hearing(), partial(hear), None, "print"], ids=class_of)
+def test_what_would_never_be_told_is_no_listener(app: Penstock, listener: Any) -> None:
+    with pytest.raises(ConfigurationError, match="listener"):
+        app.listen(listener)
+    if listener is not None:
+        with pytest.raises(ConfigurationError, match="listener"):
+            Penstock.connect(logs=listener)
+
+
+@pytest.mark.parametrize("observer", [object(), Mute(), None], ids=class_of)
+def test_what_would_never_be_told_is_no_observer(app: Penstock, observer: Any) -> None:
+    with pytest.raises(ConfigurationError, match="on_error"):
+        app.observe(observer)
+
+
+async def test_those_who_open_it_at_the_same_time_share_one_connection(server: Server, admin: "redis.Redis") -> None:
+    def connections() -> int:
+        return len(admin.client_list())
+
+    app, before = Penstock.connect(server.url), connections()
+    await asyncio.gather(*[app.open() for _ in range(5)])
+    assert await app.backend.topics() is not None
+    await app.aclose()
+    async with asyncio.timeout(5):
+        while connections() > before:  # the server notices a moment later
+            await asyncio.sleep(0.005)

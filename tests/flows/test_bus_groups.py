@@ -107,7 +107,7 @@ async def test_latest_begins_with_what_comes_and_a_restart_misses_nothing(stage:
 
 
 async def test_a_group_begins_behind_the_entry_that_is_named(stage: Stage) -> None:
-    publisher = stage.bus(None)
+    publisher = stage.app.bus(stage.topic)
     receipts = [await publisher.publish({"n": n}) for n in range(4)]
     bus = stage.bus(start=str(receipts[1].entry_id))
     seen = noting(bus)

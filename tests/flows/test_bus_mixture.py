@@ -145,7 +145,7 @@ async def test_rolling_restarts_cost_nobody_anything(stage: Stage, mode: str) ->
     register, options = MODES[mode]
     fates = Fates(seed=7, count=400)
     retry = Retry(attempts=ATTEMPTS, initial=3 * MS, jitter=False)
-    await stage.bus(None).publish_many(fates.messages())
+    await stage.app.bus(stage.topic).publish_many(fates.messages())
     told: list[events.Event] = []
 
     async def generation(most: int) -> None:

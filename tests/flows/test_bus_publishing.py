@@ -1,6 +1,7 @@
 """What a publish promises: the server has it, once, where the receipt says; or an error says what is known."""
 
 import asyncio
+import gc
 import json
 import tempfile
 from collections.abc import Iterator
@@ -13,11 +14,21 @@ import pytest
 import redis
 
 from penstock import Delivery, Durability, Message, Receipt, Sending, events
-from penstock.errors import ConfigurationError, EncodeError, NotDurableError, PenstockError, PublishUnknownError
+from penstock.errors import (
+    AuthenticationError,
+    ConfigurationError,
+    EncodeError,
+    NotDurableError,
+    PenstockError,
+    PublishUnknownError,
+)
 from penstock.message.ids import canonical, new_id
+from penstock.message.wire import Wire
+from penstock.testing import published
 from tests.support.proxy import Proxy
 from tests.support.servers import Server, valkey_binary
 from tests.support.stage import Stage
+from tests.support.waiting import healed
 
 BOTH = pytest.mark.parametrize("server", ["valkey", "redis"], indirect=True)
 MS = timedelta(milliseconds=1)
@@ -38,7 +49,7 @@ def bodies(stage: Stage, topic: str | None = None) -> list[Any]:
 
 @BOTH
 async def test_the_receipt_says_where_the_message_is(stage: Stage) -> None:
-    bus = stage.bus(None)
+    bus = stage.app.bus(stage.topic)
     receipt = await bus.publish(Order(1), key="o-1", headers={"a": "b"})
     ((entry_id, fields),) = stored(stage)
     assert receipt == Receipt(receipt.id, entry_id, stage.topic)
@@ -54,14 +65,14 @@ async def test_the_receipt_says_where_the_message_is(stage: Stage) -> None:
 
 
 async def test_publishing_needs_no_group_and_every_publish_is_another_message(stage: Stage) -> None:
-    bus = stage.bus(None)
+    bus = stage.app.bus(stage.topic)
     receipts = [await bus.publish({"n": 1}) for _ in range(3)]
     assert len({receipt.id for receipt in receipts}) == 3
     assert [receipt.entry_id for receipt in receipts] == [entry_id for entry_id, _ in stored(stage)]
 
 
 async def test_concurrent_publishers_each_get_their_own_receipt_in_order(stage: Stage) -> None:
-    bus = stage.bus(None)
+    bus = stage.app.bus(stage.topic)
     receipts = await asyncio.gather(*[bus.publish({"n": n}) for n in range(200)])
     assert [receipt.entry_id for receipt in receipts] == [entry_id for entry_id, _ in stored(stage)]
     assert bodies(stage) == [{"n": n} for n in range(200)]
@@ -70,7 +81,7 @@ async def test_concurrent_publishers_each_get_their_own_receipt_in_order(stage: 
 @BOTH
 @pytest.mark.parametrize("how", ["once", "id"])
 async def test_the_same_id_is_stored_once(stage: Stage, how: str) -> None:
-    bus, id = stage.bus(None), new_id()
+    bus, id = stage.app.bus(stage.topic), new_id()
     extra = {"id": id} if how == "id" else {"once": True}
 
     def body(n: int) -> Any:
@@ -99,7 +110,7 @@ async def test_ids_are_compared_as_ids_and_not_as_text(stage: Stage) -> None:
 @pytest.mark.parametrize("id", ["", "7", "not a uuid", f"{{{SOME_ID}}}", f"urn:uuid:{SOME_ID}", SOME_ID + " ", 5])
 async def test_an_id_that_is_no_uuid_is_refused(stage: Stage, id: Any) -> None:
     with pytest.raises(PenstockError):
-        await stage.bus(None).publish({}, id=id)
+        await stage.app.bus(stage.topic).publish({}, id=id)
     assert stored(stage) == []
 
 
@@ -120,12 +131,12 @@ async def test_an_id_that_is_no_uuid_is_refused(stage: Stage, id: Any) -> None:
 )
 async def test_what_cannot_be_written_is_refused_and_nothing_is_sent(stage: Stage, wrong: dict[str, Any]) -> None:
     with pytest.raises(EncodeError):
-        await stage.bus(None).publish(**wrong)
+        await stage.app.bus(stage.topic).publish(**wrong)
     assert stored(stage) == []
 
 
 async def test_a_body_that_changes_after_the_call_does_not_change_the_message(stage: Stage) -> None:
-    bus, body, headers = stage.bus(None), {"n": 1}, {"a": "b"}
+    bus, body, headers = stage.app.bus(stage.topic), {"n": 1}, {"a": "b"}
     publishing = asyncio.ensure_future(bus.publish(body, headers=headers))
     await asyncio.sleep(0)
     body["n"] = 2
@@ -136,7 +147,7 @@ async def test_a_body_that_changes_after_the_call_does_not_change_the_message(st
 
 
 async def test_a_message_carries_its_own_facts(stage: Stage) -> None:
-    bus, when = stage.bus(None), datetime(2026, 1, 31, 12, tzinfo=UTC)
+    bus, when = stage.app.bus(stage.topic), datetime(2026, 1, 31, 12, tzinfo=UTC)
     message = Message({"n": 1}, key="k", headers={"a": "b"}, time=when)
     receipt = await bus.publish(message)
     assert receipt.id == message.id
@@ -150,7 +161,7 @@ async def test_a_message_carries_its_own_facts(stage: Stage) -> None:
 @BOTH
 @pytest.mark.parametrize("once", [False, True])
 async def test_publish_many_has_one_result_each_and_a_bad_one_harms_nobody(stage: Stage, once: bool) -> None:
-    bus = stage.bus(None)
+    bus = stage.app.bus(stage.topic)
     items = [{"n": 0}, Order(1), object(), Message({"n": 3}, key="k"), "x" * 2_000_000, {"n": 5}]
     results = await bus.publish_many(items, once=once)
     assert [type(one) for one in results] == [Receipt, Receipt, EncodeError, Receipt, EncodeError, Receipt]
@@ -161,7 +172,7 @@ async def test_publish_many_has_one_result_each_and_a_bad_one_harms_nobody(stage
 
 
 async def test_publish_many_once_writes_each_id_once_also_within_one_call(stage: Stage) -> None:
-    bus, first, second = stage.bus(None), Message({"n": 1}), Message({"n": 2})
+    bus, first, second = stage.app.bus(stage.topic), Message({"n": 1}), Message({"n": 2})
     results = await bus.publish_many([first, second, first], once=True)
     again = await bus.publish_many([second, first], once=True)
     assert [one.duplicate for one in (*results, *again)] == [False, False, True, True, True]  # type: ignore[union-attr]
@@ -169,9 +180,9 @@ async def test_publish_many_once_writes_each_id_once_also_within_one_call(stage:
 
 
 async def test_publish_many_of_nothing_is_nothing(stage: Stage) -> None:
-    assert await stage.bus(None).publish_many([]) == []
-    assert await stage.bus(None).publish_many(iter(())) == []
-    assert await stage.bus(None).publish_many([], once=True) == []
+    assert await stage.app.bus(stage.topic).publish_many([]) == []
+    assert await stage.app.bus(stage.topic).publish_many(iter(())) == []
+    assert await stage.app.bus(stage.topic).publish_many([], once=True) == []
 
 
 async def test_a_generator_is_taken_as_it_is_sent(stage: Stage) -> None:
@@ -184,7 +195,7 @@ async def test_a_generator_is_taken_as_it_is_sent(stage: Stage) -> None:
                 most = max(most, n - stage.admin.xlen(stage.topic))
             yield {"n": n}
 
-    results = await stage.bus(None).publish_many(generate())
+    results = await stage.app.bus(stage.topic).publish_many(generate())
     assert len(results) == 20_000 == stage.admin.xlen(stage.topic)
     assert most < 15_000
 
@@ -194,7 +205,7 @@ async def test_a_generator_that_raises_is_not_swallowed(stage: Stage) -> None:
         yield {"n": 0}
         raise LookupError("the source is gone")
 
-    bus = stage.bus(None)
+    bus = stage.app.bus(stage.topic)
     with pytest.raises(LookupError, match="the source is gone"):
         await bus.publish_many(generate())
     await bus.publish({"n": "after"})
@@ -288,23 +299,44 @@ async def test_with_a_prefix_topics_keep_the_names_the_user_gave(
     assert admin.xlen(f"dev:{topic}:1") == admin.xlen(f"dev:{topic}:2") == 1
 
 
+async def test_a_name_with_the_prefix_is_the_name_without_it(server: Server, admin: "redis.Redis", topic: str) -> None:
+    async with Stage(server.url, admin, topic, prefix="dev:") as stage:
+        bus = stage.app.bus([f"{topic}:1", f"{topic}:2"])
+        first, second = bus.topics
+        assert (first, second) == (f"dev:{topic}:1", f"dev:{topic}:2")
+        await bus.publish({}, sending=Sending(topic=first))
+        await bus.publish_many([{}], topic=second)
+        receipt = await stage.app.bus(first).publish({})
+        assert receipt.topic == first
+        stage.app.use_wire(second, Wire("flat"))
+        await stage.app.bus(f"{topic}:2").publish({"flat": "yes"})
+        assert len(await published(stage.app, first)) == len(await published(stage.app, f"{topic}:1")) == 2
+        with pytest.raises(ConfigurationError, match="different"):
+            stage.app.bus([first, f"{topic}:1"])
+        with pytest.raises(ConfigurationError, match=f"only {first}, {second}"):
+            await bus.publish_many([{}], topic=topic)
+    assert [b"flat" in fields for _, fields in stored(stage, second)] == [False, True]
+    assert admin.keys("dev:dev:*") == []
+
+
 async def test_a_lost_reply_is_an_unknown_publish_with_its_id_and_never_a_second_entry(
     proxy: Proxy, admin: "redis.Redis", topic: str
 ) -> None:
     async with Stage(proxy.url, admin, topic) as stage:
-        bus = stage.bus(None)
+        bus = stage.app.bus(stage.topic)
         await bus.publish({"n": 0})
         proxy.drop_reply_to("XADD")
         with pytest.raises(PublishUnknownError) as caught:
             await bus.publish({"n": 1})
         assert proxy.dropped == 1
         assert caught.value.id == stored(stage)[-1][1][b"id"].decode()
+        assert "once=True" in str(caught.value), "what a user of the bus can do about it"
         assert bodies(stage) == [{"n": 0}, {"n": 1}]
 
 
 async def test_a_lost_reply_to_many_leaves_one_result_for_each(proxy: Proxy, admin: "redis.Redis", topic: str) -> None:
     async with Stage(proxy.url, admin, topic) as stage:
-        bus = stage.bus(None)
+        bus = stage.app.bus(stage.topic)
         await bus.publish({"n": 0})
         proxy.drop_reply_to("XADD")
         results = await bus.publish_many([{"n": 1}, object(), {"n": 2}])
@@ -314,7 +346,7 @@ async def test_a_lost_reply_to_many_leaves_one_result_for_each(proxy: Proxy, adm
 
 async def test_published_once_a_lost_reply_costs_nothing(proxy: Proxy, admin: "redis.Redis", topic: str) -> None:
     async with Stage(proxy.url, admin, topic) as stage:
-        bus, id = stage.bus(None), new_id()
+        bus, id = stage.app.bus(stage.topic), new_id()
         await bus.publish({"n": 0}, once=True)
         proxy.drop_reply_to("EVALSHA")
         receipt = await bus.publish({"n": 1}, id=id)
@@ -326,16 +358,20 @@ async def test_published_once_a_lost_reply_costs_nothing(proxy: Proxy, admin: "r
 
 @BOTH
 async def test_what_is_not_as_safe_as_was_asked_for_says_so(stage: Stage) -> None:
-    bus = stage.bus(None)
+    bus = stage.app.bus(stage.topic)
     with pytest.raises(NotDurableError) as caught:
         await bus.publish({"n": 1}, sending=Sending(durability=Durability(replicas=1, timeout=50 * MS)))
     ((entry_id, fields),) = stored(stage)
     assert (caught.value.entry_id, caught.value.id) == (entry_id, fields[b"id"].decode())
     assert "0 replicas" in str(caught.value)
+    assert "do not publish it again" in str(caught.value)
+    # Nothing remembers the first: that is why.
+    again = await bus.publish({"n": 1}, id=caught.value.id, once=True)
+    assert (again.duplicate, len(stored(stage))) == (False, 2)
 
 
 async def test_memory_is_the_least_there_is(stage: Stage) -> None:
-    receipt = await stage.bus(None).publish({}, sending=Sending(durability=Durability.memory()))
+    receipt = await stage.app.bus(stage.topic).publish({}, sending=Sending(durability=Durability.memory()))
     assert (receipt.replicas, receipt.on_disk) == (0, False)
     assert [entry_id for entry_id, _ in stored(stage)] == [receipt.entry_id]
 
@@ -348,22 +384,77 @@ async def test_on_disk_is_confirmed_by_a_server_that_syncs(topic: str) -> None:
         try:
             with server.client() as admin:
                 async with Stage(server.url, admin, topic) as stage:
-                    receipt = await stage.bus(None).publish({}, sending=Sending(durability=Durability.on_disk()))
+                    receipt = await stage.app.bus(stage.topic).publish(
+                        {}, sending=Sending(durability=Durability.on_disk())
+                    )
                 assert receipt.on_disk
                 assert [entry_id for entry_id, _ in stored(stage)] == [receipt.entry_id]
         finally:
             server.stop()
 
 
-async def test_durability_and_an_id_of_ones_own_go_together_or_are_refused(stage: Stage) -> None:
-    bus, id, sending = stage.bus(None), new_id(), Sending(durability=Durability.memory())
+@pytest.mark.parametrize("how", [{"id": SOME_ID}, {"once": True}], ids=repr)
+async def test_a_durability_is_refused_where_it_cannot_be_confirmed(stage: Stage, how: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match="durability"):
+        await stage.app.bus(stage.topic).publish({}, **how, sending=Sending(durability=Durability.memory()))
+    assert stored(stage) == []
+
+
+@pytest.mark.parametrize("once", [False, True])
+async def test_many_are_taken_as_they_are_sent_and_what_the_iterable_raises_is_raised(stage: Stage, once: bool) -> None:
+    bus = stage.app.bus(stage.topic)
+
+    def generate() -> Iterator[dict[str, int]]:
+        yield from ({"n": n} for n in range(1500))
+        raise LookupError("the file ends early")
+
+    with pytest.raises(LookupError, match="early"):
+        await bus.publish_many(generate(), once=once)
+    await bus.publish({"n": "last"})
+    *first, last = bodies(stage)
+    assert last == {"n": "last"}
+    assert 1000 <= len(first) <= 1500
+    assert first == [{"n": n} for n in range(len(first))]
+
+
+async def test_a_bus_made_for_one_publish_goes_without_the_collector(stage: Stage) -> None:
+    gc.disable()
     try:
-        receipts = [await bus.publish({"n": n}, id=id, sending=sending) for n in range(2)]
-    except ConfigurationError:
-        assert stored(stage) == []
-    else:
-        assert [one.duplicate for one in receipts] == [False, True]
-        assert len(stored(stage)) == 1
+        await stage.app.bus(stage.topic).publish({})
+        await stage.app.bus(stage.topic, group="g").publish({})
+        assert stage.app.faces == ()
+    finally:
+        gc.enable()
+
+
+async def test_a_list_of_topics_that_may_not_be_written_is_given_up_aloud(
+    server: Server, admin: "redis.Redis", topic: str
+) -> None:
+    rights = ("allcommands", "~t:*", "~penstock:{*")
+    admin.execute_command("ACL", "SETUSER", "publisher", "reset", "on", ">pw", *rights)
+    async with Stage(f"unix://publisher:pw@{server.socket}", admin, topic) as stage:
+        bus = stage.app.bus(topic)
+        await bus.publish({})
+        admin.execute_command("CONFIG", "RESETSTAT")
+        await bus.publish({})
+        await bus.publish_many([{}], once=True)
+        assert "cmdstat_sadd" not in admin.info("commandstats")
+    (trouble,) = stage.told(events.Trouble)
+    assert (trouble.scope, trouble.topic, trouble.group) == (events.Scope.UPKEEP, topic, "")
+    assert isinstance(trouble.error, AuthenticationError)
+    assert len(stored(stage)) == 3
+
+
+async def test_a_list_of_topics_that_fails_is_tried_again_aloud(proxy: Proxy, admin: "redis.Redis", topic: str) -> None:
+    async with Stage(proxy.url, admin, topic) as stage:
+        bus = stage.app.bus(topic)
+        proxy.drop_reply_to("SADD")
+        await bus.publish({})
+        (trouble,) = stage.told(events.Trouble)
+        assert trouble.scope is events.Scope.UPKEEP
+        await healed(lambda: bus.publish({}))
+        assert topic in await stage.app.backend.topics()
+        assert len(stage.told(events.Trouble)) == 1
 
 
 async def test_when_it_happened_can_be_said(stage: Stage) -> None:
@@ -377,7 +468,7 @@ async def test_when_it_happened_can_be_said(stage: Stage) -> None:
 
 
 async def test_other_programs_read_what_we_publish(stage: Stage) -> None:
-    await stage.bus(None).publish({"n": 1})
+    await stage.app.bus(stage.topic).publish({"n": 1})
     ((_, fields),) = stage.admin.xrange(stage.topic)
     assert set(fields) == {b"id", b"payload"}
 

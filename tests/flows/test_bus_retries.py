@@ -225,15 +225,16 @@ async def test_what_expired_is_dead_lettered_as_such_and_not_handled(stage: Stag
 
 
 async def test_a_retry_that_expires_while_it_waits_is_not_tried_again(stage: Stage) -> None:
-    bus, seen = stage.bus(retry=Retry(attempts=5, initial=150 * MS, jitter=False)), []
+    bus, seen = stage.bus(retry=Retry(attempts=5, initial=1000 * MS, jitter=False)), []
+    expires_at = datetime.now(UTC) + 1000 * MS
 
     @bus.on(dict)
     async def handle(event: Delivery[Any]) -> None:
         seen.append(event.attempt)
-        raise ValueError("once")
+        raise ValueError("once")  # so the next attempt is due after it has expired
 
     async with stage.running(bus):
-        await bus.publish({}, sending=Sending(expires_at=datetime.now(UTC) + 100 * MS))
+        await bus.publish({}, sending=Sending(expires_at=expires_at))
         await stage.settled()
         (letter,) = [letter async for letter in bus.dead]
     assert seen == [1]

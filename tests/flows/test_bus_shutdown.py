@@ -294,20 +294,6 @@ async def test_cancelling_run_drains_first(stage: Stage) -> None:
     assert done == [1, 2]
 
 
-async def test_stop_does_nothing_to_an_app_that_does_not_run(stage: Stage) -> None:
-    bus, seen = stage.bus(), []
-    bus.on(dict)(lambda event: seen.append(event.body["n"]))
-    stage.app.stop()
-    stage.app.stop()
-    async with stage.running(bus):
-        await bus.publish({"n": 1})
-        await stage.settled()
-        stage.app.stop()
-        stage.app.stop()
-    stage.app.stop()
-    assert seen == [1]
-
-
 async def test_a_stop_while_it_starts_is_obeyed(stage: Stage) -> None:
     bus = stage.bus()
     bus.on(dict)(lambda event: None)
@@ -336,7 +322,7 @@ async def test_it_runs_once_at_a_time_and_as_often_as_one_likes(stage: Stage) ->
 async def test_all_faces_with_handlers_run_when_none_is_named(stage: Stage) -> None:
     first, second = stage.bus("a"), stage.bus("b")
     stage.bus("without handlers")
-    stage.bus(None)
+    stage.app.bus(stage.topic)
     seen: list[str] = []
     for bus in (first, second):
         bus.on(dict)(lambda event: seen.append(event.group))
@@ -349,7 +335,9 @@ async def test_all_faces_with_handlers_run_when_none_is_named(stage: Stage) -> N
     assert sorted(seen) == ["a", "b"]
 
 
-async def test_one_face_that_cannot_start_stops_the_others_in_good_order(stage: Stage) -> None:
+async def test_one_face_that_cannot_start_stops_the_others_in_good_order(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
     good, bad = stage.bus(), stage.app.bus(f"{stage.topic}:bad", group="g")
     entered, leave, done = asyncio.Event(), asyncio.Event(), []
 
@@ -359,6 +347,15 @@ async def test_one_face_that_cannot_start_stops_the_others_in_good_order(stage: 
         await leave.wait()
         done.append(event.body["n"])
 
+    async def fail_later(*given: Any) -> None:
+        await entered.wait()
+        try:
+            await bad_work(*given)
+        finally:
+            asyncio.get_running_loop().call_soon(leave.set)
+
+    bad_work = bad.work
+    monkeypatch.setattr(bad, "work", fail_later)
     bad.on(dict)(lambda event: None)
     stage.admin.set(f"{stage.topic}:bad", "no stream")
     await good.publish({"n": 1})
@@ -366,7 +363,35 @@ async def test_one_face_that_cannot_start_stops_the_others_in_good_order(stage: 
     await stage.until(run.done)
     assert type(run.exception()).__name__ == "WrongKeyTypeError"
     assert f"{stage.topic}:bad" in str(run.exception())
-    assert stage.left()["topic pending"] == 0 or stage.left()["topic unread"] == 1
+    assert done == [1]
+    assert sum(stage.left().values()) == 0
+    assert [(one.topic, one.handed_back, one.abandoned) for one in stage.told(events.Stopped)] == [(stage.topic, 0, 0)]
+
+
+async def test_a_stop_before_the_run_has_begun_counts_for_it(stage: Stage) -> None:
+    bus = stage.bus()
+    bus.on(dict)(lambda event: None)
+    run = stage.start(bus)
+    stage.app.stop()
+    async with asyncio.timeout(5):
+        await run
+    async with stage.running(bus):  # and for no other
+        await bus.publish({})
+        await stage.settled()
+    assert len(stage.told(events.Handled)) == 1
+
+
+async def test_a_stop_of_what_is_closed_is_forgotten(stage: Stage) -> None:
+    bus = stage.bus()
+    bus.on(dict)(lambda event: None)
+    stage.app.stop()
+    await stage.app.aclose()
+    stage.app.stop()
+    await stage.app.open()
+    async with stage.running(bus) as run:
+        await bus.publish({})
+        await stage.settled()
+        assert not run.done()
 
 
 WORKER = """

@@ -5,6 +5,7 @@ import logging
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -19,11 +20,19 @@ from penstock import events
 from penstock.app import Penstock
 from penstock.backend.embedded import EmbeddedServer
 from penstock.delivery.delivery import Delivery
+from penstock.delivery.outcome import Reject
 from penstock.events import Event, Scope
 from penstock.message.ids import new_id
-from penstock.options import Retry
+from penstock.options import Retry, Sending
 from penstock.overview import Overview
-from penstock.telemetry import Metrics, Tracing, observe
+from penstock.telemetry import Logs, Metrics, Tracing, observe
+from penstock.testing import published
+
+
+@dataclass
+class Order:
+    n: int
+
 
 AT_ONCE = Retry(attempts=3, initial=timedelta(milliseconds=1), maximum=timedelta(milliseconds=1), jitter=False)
 
@@ -95,7 +104,46 @@ async def test_a_failing_message_is_logged_without_a_word_of_its_payload(
     assert [record.__dict__["attempt"] for record in ours if record.name == "penstock.failed"] == [1]
     (dead,) = [record for record in ours if record.name == "penstock.dead_lettered"]
     assert (dead.__dict__["topic"], dead.__dict__["group"], dead.__dict__["attempts"]) == (topic, "g", 3)
+    assert dead.getMessage().endswith("dead-lettered after attempt 3: ValueError")
     assert "canary" not in "".join(str(record.__dict__) + record.getMessage() for record in ours)
+
+
+async def test_a_message_that_nobody_takes_or_can_read_is_logged_with_the_reason(
+    app: Penstock, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    bus = app.bus(topic, group="g")
+    bus.on(Order)(lambda event: None)
+    await bus.publish({}, sending=Sending(type="Unknown"))
+    await app.bus(topic).publish({"n": "canary"}, sending=Sending(type="Order"))  # it knows no such type
+    dead: list[Event] = []
+    await work(app, Until(app, lambda event: is_dead(event) and dead.append(event) is None and len(dead) == 2))
+    said = sorted(record.getMessage() for record in caplog.records if record.name == "penstock.dead_lettered")
+    assert said[0].endswith("cannot be read and is dead-lettered: ValidationError")
+    assert said[1].endswith("dead-lettered after attempt 1: no handler takes messages of type 'Unknown'")
+
+
+async def test_an_app_logs_as_it_is_told_to_and_never_twice(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    async def lines_of(**given: Any) -> list[logging.LogRecord]:
+        caplog.clear()
+        async with Penstock.connect(url, **given) as app:
+            bus = app.bus(f"t:{new_id()}", group="g")
+
+            @bus.on(dict)
+            async def refuse(event: Delivery[Any]) -> None:
+                raise Reject("canary")
+
+            await bus.publish({})
+            await work(app, Until(app, is_dead))
+        return [record for record in caplog.records if record.name == "penstock.dead_lettered"]
+
+    (line,) = await lines_of()
+    assert "canary" not in line.getMessage()
+    (line,) = await lines_of(logs=Logs(texts=True))
+    assert "canary" in line.getMessage()
+    assert await lines_of(logs=None) == []
+    heard: list[Event] = []
+    assert await lines_of(logs=heard.append) == []
+    assert [event for event in heard if is_dead(event)]
 
 
 async def test_a_storm_of_failures_makes_a_few_lines(
@@ -230,6 +278,19 @@ async def test_every_attempt_and_every_replay_leads_back_to_the_publish(
     assert [one["seen"] for one in attributes] == [1, 2, 3, 1]  # in a thread, and yet inside its span
     assert {one["messaging.message.id"] for one in attributes} == {receipt.id}
     assert [one.get("error.type") for one in attributes] == ["ValueError"] * 3 + [None]
+
+
+@pytest.mark.parametrize("once", [False, True])
+async def test_many_that_are_published_together_are_one_span(
+    app: Penstock, topic: str, spans: Spans, once: bool
+) -> None:
+    app.trace(Tracing(spans.tracer))
+    await app.bus(topic).publish_many([{"n": n} for n in range(250)], once=once)
+    (publish,) = spans.of(f"publish {topic}")
+    assert publish.context is not None
+    span_id = f"{publish.context.span_id:016x}"
+    messages = await published(app, topic)
+    assert [span_id in str(message.traceparent) for message in messages] == [True] * 250
 
 
 def test_what_is_not_used_is_not_even_loaded() -> None:

@@ -15,7 +15,7 @@ from penstock.app import Penstock
 from penstock.backend.redis import RedisBackend
 from penstock.delivery.delivery import AnyDelivery
 from penstock.errors import ConfigurationError, MalformedError
-from penstock.options import Retry, Sending, Subscription
+from penstock.options import AckMode, Retry, Sending, Subscription
 from penstock.testing import Recorder, app_events, drain, draining, published, settled
 from penstock.testing.backlog import Backlog, backlog
 from tests.support.servers import Server
@@ -150,6 +150,36 @@ async def test_drain_looks_again_at_what_it_has_seen_when_something_happened_sin
         monkeypatch.setattr(draining, "backlog", after_it_is_charged)
         await drain(app, receipts, orders, timeout=SOON, hurry=True)
     assert attempts == [1, 2]
+
+
+@pytest.mark.parametrize("ack", [AckMode.ON_RECEIVE, AckMode.MANUAL])
+async def test_drain_waits_for_handlers_whose_messages_are_settled_already(app: Penstock, ack: AckMode) -> None:
+    first, second = app.bus("first", group="g", options=Subscription(ack=ack)), app.bus("second", group="g")
+    seen: list[int] = []
+
+    @first.on(dict)
+    async def pass_on(event: AnyDelivery) -> None:
+        if ack is AckMode.MANUAL:
+            await event.ack()
+        await asyncio.sleep(0.2)  # long enough for any number of looks
+        await second.publish(event.body)
+
+    @second.on(dict)
+    async def take(event: AnyDelivery) -> None:
+        seen.append(event.body["n"])
+
+    await first.publish_many([{"n": n} for n in range(3)])
+    await drain(app)
+    assert sorted(seen) == [0, 1, 2]
+    assert not first.is_busy
+
+
+async def test_a_handler_that_keeps_a_drain_waiting_is_named(app: Penstock) -> None:
+    bus = app.bus("orders", group="g", options=Subscription(ack=AckMode.ON_RECEIVE, drain=timedelta(0)))
+    bus.on(dict)(lambda event: asyncio.sleep(60))
+    await bus.publish({})
+    with pytest.raises(AssertionError, match="group='g'>: a handler that has not returned"):
+        await drain(app, timeout=timedelta(milliseconds=300))
 
 
 async def test_drain_leaves_what_is_not_due_alone_unless_in_a_hurry(app: Penstock) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.backend.base import StreamBackend
@@ -16,9 +17,9 @@ from penstock.delivery.threads import HandlerThreads
 from penstock.delivery.together import run_together
 from penstock.delivery.worker import Worker
 from penstock.errors import ConfigurationError, PenstockError
-from penstock.events import Listeners
+from penstock.events import Listeners, Scope, Trouble
 from penstock.message.wire import Wire
-from penstock.options import Sending, Subscription
+from penstock.options import AckMode, Sending, Subscription
 
 if TYPE_CHECKING:
     from penstock.telemetry.tracing import Tracing
@@ -36,11 +37,11 @@ class Bus:
         listeners: Listeners,
         plan: Plan | None,
         trace: Trace,
-        prefix: str,
+        full_name: Callable[[str], str],
         keep: Callable[["Bus"], None],
     ) -> None:
         self._keep = keep
-        self._prefix = prefix
+        self._full_name = full_name
         self.topics = tuple(wires)
         self.group = plan.group if plan is not None else None
         self._wires = wires
@@ -49,12 +50,19 @@ class Bus:
         self._terms = plan
         self._is_running = False
         self._handlers = Handlers(tuple(wires.values()))
-        self._publishers = {topic: Publisher(backend, topic, trace) for topic in wires}
+        # Nothing here leads back to the bus: one that is made for a single publish must go without the collector.
+        tell = partial(_tell, listeners, self.group or "")
+        self._publishers = {topic: Publisher(backend, topic, trace, tell) for topic in wires}
 
     @property
     def is_handled(self) -> bool:
         """Whether there is any handler."""
         return not self._handlers.is_empty
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether handlers run whose messages may be settled already: not so where the ack waits for their end."""
+        return self._handlers.running > 0
 
     @property
     def options(self) -> Subscription | None:
@@ -119,7 +127,11 @@ class Bus:
     async def publish_many(
         self, bodies: Iterable[Any], *, once: bool = False, topic: str | None = None
     ) -> "list[Receipt | PenstockError]":
-        """Append many, in order, taken from the iterable as they are sent. One result for each, never fail-fast."""
+        """Append many, in order, taken from the iterable as they are sent. One result for each, never fail-fast.
+
+        What the iterable itself raises is raised here; what was taken from it before is then stored, but perhaps for
+        the last ones.
+        """
         return await self._publisher(topic).publish_many(map(as_message, bodies), once=once)
 
     @property
@@ -143,7 +155,7 @@ class Bus:
         options, chunk = self._terms.options, self._handlers.batch
         threads = HandlerThreads(options.threads)
         self._is_running = True
-        route = self._handlers.route(threads, options.unhandled)
+        route = self._handlers.route(threads, options.unhandled, counts=options.ack is not AckMode.ON_SUCCESS)
         sort = route.sort if chunk > 1 else None
         try:
             terms = replace(self._terms, concurrency=concurrency, chunk=chunk)
@@ -158,7 +170,7 @@ class Bus:
     def _publisher(self, topic: str | None) -> Publisher:
         if topic is None and len(self.topics) > 1:
             raise ConfigurationError(f"this bus has {len(self.topics)} topics: say which one to publish to")
-        name = self.topics[0] if topic is None else self._prefix + topic
+        name = self.topics[0] if topic is None else self._full_name(topic)
         if name not in self._publishers:
             raise ConfigurationError(f"this bus has no topic {name!r}, only {', '.join(self.topics)}")
         return self._publishers[name]
@@ -181,3 +193,7 @@ class Bus:
 
     def __repr__(self) -> str:
         return f"<Bus {', '.join(self.topics)} group={self.group!r}>"
+
+
+def _tell(listeners: Listeners, group: str, topic: str, error: PenstockError) -> None:
+    listeners.emit(Trouble(Scope.UPKEEP, error, topic=topic, group=group))

@@ -45,6 +45,8 @@ class Handlers:
         self._objects: Handler | None = None
         self._default: Handler | None = None
         self._middleware: list[tuple[Middleware, BatchMiddleware | None]] = []
+        self.running = 0
+        """Calls that have not ended, of routes that count them."""
 
     def check(self, tp: Any, batch: int) -> str | None:
         """The wire name of a type that handlers can be registered for; None for `dict`. Raises for anything else."""
@@ -84,13 +86,17 @@ class Handlers:
         every = [*self._by_type.values(), self._objects, self._default]
         return max((handler.batch for handler in every if handler), default=1)
 
-    def route(self, threads: HandlerThreads, unhandled: Unhandled) -> Route:
+    def route(self, threads: HandlerThreads, unhandled: Unhandled, *, counts: bool = False) -> Route:
         """The registered handlers, ready to be called. What is registered later is not in it."""
-        calls = {name: self._wrap(handler, threads) for name, handler in self._by_type.items()}
+
+        def ready(handler: Handler) -> Call:
+            call = self._wrap(handler, threads)
+            return Call(self._counted(call.function), call.batch) if counts else call
+
         return Route(
-            calls,
-            self._wrap(self._objects, threads) if self._objects else None,
-            self._wrap(self._default, threads) if self._default else None,
+            {name: ready(handler) for name, handler in self._by_type.items()},
+            ready(self._objects) if self._objects else None,
+            ready(self._default) if self._default else None,
             dict(self._types),
             unhandled,
         )
@@ -104,6 +110,16 @@ class Handlers:
                 raise ConfigurationError(f"middleware wraps single messages: {one!r} cannot go around a batch handler")
             function = _around(one if handler.batch == 1 else around_batch, function)
         return Call(function, handler.batch)
+
+    def _counted(self, function: Callable[[Any], Awaitable[Any]]) -> Callable[[Any], Awaitable[Any]]:
+        async def call(what: Any) -> Any:
+            self.running += 1
+            try:
+                return await function(what)
+            finally:
+                self.running -= 1
+
+        return call
 
 
 def _called(function: Any) -> Any:

@@ -1,6 +1,7 @@
 """Dead letters of a group: look at them, give them back to the group, or throw them away."""
 
 import asyncio
+import math
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TypeAlias
@@ -11,7 +12,8 @@ from penstock.backend import entry as stored
 from penstock.backend.base import StreamBackend
 from penstock.errors import ConfigurationError, MalformedError
 from penstock.events import Listeners, Replayed
-from penstock.message.ids import new_id
+from penstock.message import fields as f
+from penstock.message.ids import canonical, foreign_id, new_id
 from penstock.message.wire import Wire
 
 _PAGE = 100
@@ -21,7 +23,7 @@ class Letter(Struct, frozen=True):
     """A message that a group gave up, with everything known about why."""
 
     id: str | None
-    """The message's UUID; None if the entry cannot be read as a message."""
+    """The message's UUID; None if the entry cannot be read and does not tell it either."""
 
     entry_id: str
     """Where it is, or was, in its topic."""
@@ -115,15 +117,17 @@ class DeadLetters:
         Those with these message ids or letter ids, or those for which `where` says so; with neither, all that are there
         now. `rate` is the most per second. May be cancelled at any time: what was given back until then stays so.
         """
-        if rate is not None and (isinstance(rate, bool) or not isinstance(rate, (int, float)) or not rate > 0):
-            raise ConfigurationError(f"replay(rate=...) is a number of messages per second above 0, not {rate!r}")
+        if rate is not None:
+            _check_rate(rate)
         replay_id = new_id()
         matched = replayed = gone = 0
         refused: dict[str, str] = {}
-        async for topic, letters in self._chosen(ids, where, page=_PAGE if rate is None else max(1, int(rate / 10))):
+        pause = 0.0
+        async for topic, letters in self._chosen(ids, where, page=_PAGE if rate is None else _page_at(rate)):
             matched += len(letters)
             if dry_run:
                 continue
+            await asyncio.sleep(pause)
             done = await self._backend().replay_dead(topic, self._group, [one.stored for one in letters], replay_id)
             replayed += len(done.ok)
             gone += len(done.gone)
@@ -132,7 +136,7 @@ class DeadLetters:
             if done.ok:
                 self._listeners.emit(Replayed(replay_id, len(done.ok), topic=topic, group=self._group))
             if rate is not None:
-                await asyncio.sleep(len(letters) / rate)
+                pause = len(letters) / rate
         return ReplayReport(replay_id, matched, replayed, gone, refused)
 
     async def purge(
@@ -181,10 +185,11 @@ class DeadLetters:
 
     def _open(self, topic: str, letter: stored.Letter) -> Letter:
         record = letter.record
+        id: str | None
         try:
             id = self._topics[topic].unpack(topic, record.entry, letter.raw).id
         except MalformedError:
-            id = None
+            id = _id_alone(topic, letter.raw)
         return Letter(
             id=id,
             entry_id=record.entry,
@@ -202,3 +207,22 @@ class DeadLetters:
             letter_id=letter.id,
             stored=letter,
         )
+
+
+def _check_rate(rate: float) -> None:
+    if isinstance(rate, bool) or not isinstance(rate, (int, float)) or not 0 < rate < math.inf:
+        raise ConfigurationError(f"replay(rate=...) is a number of messages per second above 0, not {rate!r}")
+
+
+def _page_at(rate: float) -> int:
+    """So few at once that they come about ten times a second."""
+    return int(max(1, min(_PAGE, rate // 10)))
+
+
+def _id_alone(topic: str, raw: Sequence[bytes]) -> str | None:
+    """The id of a message of which nothing else can be read, if it is where Penstock's own entries have it."""
+    parts = dict(zip(raw[::2], raw[1::2], strict=False))
+    id = parts.get(f.ID)
+    if not id or f.PAYLOAD not in parts or f.FLAT_ID in parts:  # in other dialects a field of that name is data
+        return None
+    return canonical(id) or foreign_id(topic, id)

@@ -3,13 +3,14 @@
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
+from itertools import islice
 from typing import Any, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from penstock.backend.base import StreamBackend
-from penstock.errors import ConfigurationError, NotDurableError, PenstockError
+from penstock.errors import AuthenticationError, ConfigurationError, NotDurableError, PenstockError
 from penstock.message.fields import EXPIRES_AT
 from penstock.message.ids import canonical, new_id
 from penstock.message.message import Message
@@ -18,6 +19,9 @@ from penstock.options import Durability, Sending
 
 Trace: TypeAlias = Callable[[str], tuple[str | None, str | None]]
 """For a message to this topic: the trace context it is to carry, as `traceparent` and `tracestate`."""
+
+Tell: TypeAlias = Callable[[str, PenstockError], None]
+"""What went wrong beside a publish to this topic, which itself went well."""
 
 _ONCE_PER_CALL = 100
 
@@ -46,16 +50,17 @@ class Receipt(Struct, frozen=True, gc=False):
 class Publisher:
     """Publishes to one topic."""
 
-    def __init__(self, backend: Callable[[], StreamBackend], topic: str, trace: Trace) -> None:
+    def __init__(self, backend: Callable[[], StreamBackend], topic: str, trace: Trace, tell: Tell) -> None:
         self._backend = backend
         self._topic = topic
         self._trace = trace
-        self._is_registered = False
+        self._tell = tell
+        self._is_unlisted = True
 
     async def publish(self, message: Message[Any], *, once: bool, sending: Sending | None) -> Receipt:
         message = self._stamped(message, sending)
         receipt = await self._publish(message, once=once, sending=sending)
-        if not self._is_registered:
+        if self._is_unlisted:
             await self._register()
         return receipt
 
@@ -70,28 +75,31 @@ class Publisher:
         return Receipt(message.id, await self._backend().publish(self._topic, message), self._topic)
 
     async def publish_many(self, messages: Iterable[Message[Any]], *, once: bool) -> "list[Receipt | PenstockError]":
-        if once:
-            results = await self._many_once([self._stamped(message, None) for message in messages])
-            if not self._is_registered:
-                await self._register()
-            return results
+        results = await (self._many_once(messages) if once else self._many(messages))
+        if self._is_unlisted:
+            await self._register()
+        return results
+
+    async def _register(self) -> None:
+        """Have the topic listed. The messages are stored by now, so what goes wrong is only told.
+
+        It is tried again with the next publish, but not if we may not: that will not change by itself.
+        """
+        self._is_unlisted = False
+        try:
+            await self._backend().register(self._topic)
+        except PenstockError as error:
+            self._is_unlisted = not isinstance(error, AuthenticationError)
+            self._tell(self._topic, error)
+
+    async def _many(self, messages: Iterable[Message[Any]]) -> "list[Receipt | PenstockError]":
         ids: list[str] = []
         topic = self._topic
         written = await self._backend().publish_many(topic, self._noted(messages, ids))
-        if not self._is_registered:
-            await self._register()
         return [
             Receipt(id, result, topic) if isinstance(result, str) else result
             for id, result in zip(ids, written, strict=True)
         ]
-
-    async def _register(self) -> None:
-        """Have the topic listed. The message is stored by now: if this fails, it is tried with the next one."""
-        self._is_registered = True
-        try:
-            await self._backend().register(self._topic)
-        except PenstockError:
-            self._is_registered = False
 
     def _noted(self, messages: Iterable[Message[Any]], ids: list[str]) -> Iterator[Message[Any]]:
         parent, state = self._trace(self._topic)
@@ -102,10 +110,10 @@ class Publisher:
             else:
                 yield replace(message, traceparent=parent, tracestate=state)
 
-    async def _many_once(self, messages: list[Message[Any]]) -> "list[Receipt | PenstockError]":
+    async def _many_once(self, messages: Iterable[Message[Any]]) -> "list[Receipt | PenstockError]":
         results: list[Receipt | PenstockError] = []
-        for start in range(0, len(messages), _ONCE_PER_CALL):
-            some = messages[start : start + _ONCE_PER_CALL]
+        given = self._noted(messages, [])
+        while some := list(islice(given, _ONCE_PER_CALL)):
             try:
                 found = await self._backend().publish_once(self._topic, some)
             except PenstockError:

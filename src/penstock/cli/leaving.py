@@ -8,13 +8,17 @@ import threading
 from collections.abc import Callable
 from types import FrameType
 
-STOPPING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+def stopping_signals() -> list[signal.Signals]:
+    """The signals that ask this process to end. SIGHUP is none of them if it is ignored, as `nohup` has it."""
+    asking = [signal.SIGTERM, signal.SIGINT]
+    return asking if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else [*asking, signal.SIGHUP]
 
 
 class LastResort:
     """A thread that ends the process if it has not ended by itself in time. Nothing can be stuck in its way."""
 
-    def __init__(self, clean_up: Callable[[], None]) -> None:
+    def __init__(self, clean_up: Callable[[], None] | None = None) -> None:
         self._clean_up = clean_up
         # Its put() may be called in a signal handler: it takes no lock that the interrupted code might hold.
         self._orders: queue.SimpleQueue[tuple[float, int, str]] = queue.SimpleQueue()
@@ -33,7 +37,8 @@ class LastResort:
                 self._leave(code, text)
 
     def _leave(self, code: int, text: str) -> None:
-        self._clean_up()
+        if self._clean_up is not None:
+            self._clean_up()
         if text:
             # Not through sys.stderr: a thread that is stuck may hold its lock.
             os.write(2, f"penstock: {text}\n".encode())
@@ -51,9 +56,8 @@ class StopRequest:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def catch_signals(self) -> None:
-        for number in STOPPING:
-            if signal.getsignal(number) is not signal.SIG_IGN or number != signal.SIGHUP:  # ignored by `nohup`
-                signal.signal(number, self._on_signal)
+        for number in stopping_signals():
+            signal.signal(number, self._on_signal)
 
     def within(self, seconds: float) -> None:
         """How long the process may take to end, once asked."""
@@ -73,7 +77,8 @@ class StopRequest:
             await self._made.wait()
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        for one in STOPPING:
-            # The kernel's own handling works even where Python is stuck in a call that never returns.
-            signal.signal(one, signal.SIG_DFL)
+        for one in stopping_signals():
+            if signal.getsignal(one) == self._on_signal:  # or the user's module has taken it for a use of its own
+                # The kernel's own handling works even where Python is stuck in a call that never returns.
+                signal.signal(one, signal.SIG_DFL)
         self.make()

@@ -8,7 +8,7 @@ from importlib import import_module
 from types import ModuleType
 
 from penstock.app import Penstock
-from penstock.backend.address import URL_VARIABLE, Address, parse, resolve
+from penstock.backend.address import URL_VARIABLE, parse, resolve
 from penstock.bus.bus import Bus
 from penstock.cli.usage import UsageError
 from penstock.errors import PenstockError
@@ -80,11 +80,12 @@ def choose_server(app: Penstock, url: str | None, *, embedded: bool, alone: bool
     return str(address)
 
 
-def check_server(url: str | None, *, embedded: bool) -> Address | None:
+def check_server(url: str | None, *, embedded: bool) -> None:
     """What can be said about the options before the app is loaded."""
     if url is not None and embedded:
         raise UsageError("--embedded is a server of its own, so it cannot go with --url: give one of them.")
-    return None if url is None else parse(url, source="--url")
+    if url is not None:
+        parse(url, source="--url")
 
 
 def _import(name: str) -> ModuleType:

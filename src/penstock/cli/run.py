@@ -12,7 +12,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from penstock.cli.leaving import LastResort, StopRequest
-from penstock.cli.liveness import LivenessFile, LivenessPort, Pulse
+from penstock.cli.liveness import Endpoint, LivenessFile, LivenessPort, Pulse
 from penstock.cli.loading import check_server, check_target, choose_server, load_app, log_events
 from penstock.cli.saying import say
 from penstock.cli.serving import Service, Terms
@@ -28,7 +28,7 @@ def run(
     workers: int = 1,
     concurrency: int = 100,
     liveness_file: Path | None = None,
-    liveness_port: int | None = None,
+    liveness_port: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
 ) -> None:
     """Run the handlers of an app until SIGTERM or Ctrl-C, then drain; asked twice, end at once.
 
@@ -47,27 +47,29 @@ def run(
     liveness_file
         Touch this file while the event loop turns, and remove it at the end.
     liveness_port
-        Answer 200 on this port of 127.0.0.1 while the event loop turns, else 503; 0 takes a free port.
+        Answer HTTP on this [HOST:]PORT with 200 while the event loop turns, else with 503. The host is 127.0.0.1
+        unless given; a probe from another machine or container needs 0.0.0.0:PORT. Port 0 takes a free one.
     """
     check_target(target)
     check_server(url, embedded=embedded)
     for name, number in (("--workers", workers), ("--concurrency", concurrency)):
         if number < 1:
             raise UsageError(f"{name} is a number of at least 1, not {number}.")
+    port = None if liveness_port is None else Endpoint.parse(liveness_port)
     file = None if liveness_file is None else LivenessFile(liveness_file)
     if workers > 1:
         from penstock.cli.supervisor import Supervisor
         from penstock.cli.worker import Settings
 
         settings = Settings(target, url, concurrency)
-        sys.exit(Supervisor(settings, workers, file, liveness_port, embedded=embedded).run())
-    _run_here(target, url, embedded, concurrency, file, liveness_port)
+        sys.exit(Supervisor(settings, workers, file, port, embedded=embedded).run())
+    _run_here(target, url, embedded, concurrency, file, port)
 
 
 def _run_here(
-    target: str, url: str | None, embedded: bool, concurrency: int, file: LivenessFile | None, port: int | None
+    target: str, url: str | None, embedded: bool, concurrency: int, file: LivenessFile | None, port: Endpoint | None
 ) -> None:
-    last_resort = LastResort(file.remove if file is not None else _nothing)
+    last_resort = LastResort(None if file is None else file.remove)
     stop = StopRequest(last_resort)
     stop.catch_signals()
     pulse = Pulse()
@@ -94,7 +96,3 @@ def _run_here(
         if file is not None:
             file.remove()
     say("Stopped.")
-
-
-def _nothing() -> None:
-    pass

@@ -55,7 +55,7 @@ class Service:
         concurrency: int,
         beats: Sequence[Callable[[], None]],
         ready: Callable[[], None],
-        draining: Callable[[], None],
+        draining: Callable[[], None] | None = None,
     ) -> None:
         self._app = app
         self._stop = stop
@@ -78,29 +78,40 @@ class Service:
 
     async def _run(self) -> None:
         beating = asyncio.create_task(self._beat())
+        asked = asyncio.create_task(self._stop.wait())
         try:
-            async with self._app:
-                await self._run_until_asked()
+            async with contextlib.aclosing(self._app):
+                await self._connect_unless(asked)
+                if not asked.done():
+                    await self._run_until(asked)
         except BaseException as error:  # whatever it was, the process ends of it
             self._last_resort.exit_after(_LEAVE_SECONDS, 1, " ".join(str(error).split()))
             raise
         finally:
             beating.cancel()
+            asked.cancel()
             _flush()
         self._last_resort.exit_after(_LEAVE_SECONDS, 0)
 
-    async def _run_until_asked(self) -> None:
+    async def _connect_unless(self, asked: asyncio.Task[None]) -> None:
+        opening = asyncio.create_task(self._app.open())
+        await asyncio.wait({opening, asked}, return_when=asyncio.FIRST_COMPLETED)
+        if asked.done():
+            opening.cancel()
+            await asyncio.gather(opening, return_exceptions=True)  # whatever it ran into, nobody needs it any more
+        else:
+            await opening
+
+    async def _run_until(self, asked: asyncio.Task[None]) -> None:
         forget = self._app.listen(self._listen)
         running = asyncio.create_task(self._app.run(concurrency=self._concurrency, signals=False))
-        asked = asyncio.create_task(self._stop.wait())
         try:
             await asyncio.wait({running, asked}, return_when=asyncio.FIRST_COMPLETED)
-            if not running.done():
+            if self._draining is not None and not running.done():
                 self._draining()
             self._app.stop()
             await running
         finally:
-            asked.cancel()
             forget()
 
     async def _beat(self) -> None:

@@ -17,8 +17,8 @@ from msgspec.structs import replace
 
 from penstock.backend.embedded import EmbeddedServer
 from penstock.cli.child import Child
-from penstock.cli.leaving import STOPPING
-from penstock.cli.liveness import LivenessFile, LivenessPort, Pulse
+from penstock.cli.leaving import stopping_signals
+from penstock.cli.liveness import Endpoint, LivenessFile, LivenessPort, Pulse
 from penstock.cli.saying import say, warn
 from penstock.cli.worker import Settings
 
@@ -54,7 +54,7 @@ class Supervisor:
     """Runs until a signal ends it, or the first worker cannot start."""
 
     def __init__(
-        self, settings: Settings, workers: int, file: LivenessFile | None, port: int | None, *, embedded: bool
+        self, settings: Settings, workers: int, file: LivenessFile | None, port: Endpoint | None, *, embedded: bool
     ) -> None:
         self._settings = settings
         self._posts = [Post() for _ in range(workers)]
@@ -194,9 +194,8 @@ class Supervisor:
         os.set_blocking(reading, False)
         os.set_blocking(writing, False)
         self._selector.register(reading, selectors.EVENT_READ, "signals")
-        for number in STOPPING:
-            if signal.getsignal(number) is not signal.SIG_IGN or number != signal.SIGHUP:
-                signal.signal(number, lambda number, _: self._signals.append(number))
+        for number in stopping_signals():
+            signal.signal(number, lambda number, _: self._signals.append(number))
         # Only to be woken: without a handler of ours the end of a child would be noticed late.
         signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
         previous = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)

@@ -10,6 +10,7 @@ from cyclopts import Parameter
 
 from penstock.backend.embedded import EmbeddedServer
 from penstock.backend.embedded_talk import is_listening
+from penstock.cli.leaving import stopping_signals
 from penstock.cli.usage import UsageError
 from penstock.errors import EmbeddedServerError
 
@@ -36,7 +37,7 @@ def up(
     if ephemeral and dir is not None:
         raise UsageError("--ephemeral keeps nothing, so it cannot go with --dir: give one of them.")
     stop = Event()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in stopping_signals():
         signal.signal(number, lambda _number, _frame: stop.set())
     with EmbeddedServer.start(dir, ephemeral=ephemeral, tcp=tcp) as server:
         print(description(server, ephemeral=ephemeral), flush=True)

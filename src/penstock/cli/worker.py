@@ -28,7 +28,7 @@ def worker(pipe: int) -> None:
     settings, lifeline = _settings()
     os.set_blocking(pipe, False)
     os.set_inheritable(pipe, False)
-    last_resort = LastResort(_nothing)
+    last_resort = LastResort()
     stop = StopRequest(last_resort)
     stop.catch_signals()
     threading.Thread(target=_hold_on, args=(lifeline, stop), name="penstock-lifeline", daemon=True).start()
@@ -44,7 +44,6 @@ def worker(pipe: int) -> None:
         concurrency=settings.concurrency,
         beats=[lambda: _say(pipe, "beat")],
         ready=lambda: _say(pipe, "ready"),
-        draining=_nothing,
     ).run()
 
 
@@ -71,7 +70,3 @@ def _say(pipe: int, line: str) -> None:
     except (BlockingIOError, BrokenPipeError):
         # It does not listen just now, or is gone: the lifeline tells.
         return
-
-
-def _nothing() -> None:
-    pass

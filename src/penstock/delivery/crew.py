@@ -43,10 +43,9 @@ class Crew:
         self._plan = plan = duty.plan
         self._timeout = plan.options.timeout.total_seconds()
         self.slots = [Slot(self._timeout) for _ in range(plan.concurrency)]
-        self.lone_slot = Slot(self._timeout)
-        """For a delivery that runs outside the shared batches."""
+        self.lone_slots: list[Slot] = []
+        """Of deliveries that run outside the shared batches."""
 
-        self.all_slots = (*self.slots, self.lone_slot)
         self.heartbeat = _clock()
         """When the loop last had a turn, to within a second or so."""
 
@@ -55,6 +54,8 @@ class Crew:
         self._handle = handle
         self._sort = sort
         self._acks = plan.options.ack is AckMode.ON_SUCCESS
+        self._settles_by_hand = plan.options.ack is AckMode.MANUAL
+        self._acked_before = plan.options.ack is AckMode.ON_RECEIVE
         self._loop = asyncio.get_running_loop()
         self._batch: Batch | None = None
         self._queue: deque[Batch] = deque()
@@ -72,6 +73,10 @@ class Crew:
             slot.task = self._loop.create_task(self._work(slot))
         self._watchman = self._loop.create_task(self._watch())
 
+    @property
+    def all_slots(self) -> list[Slot]:
+        return [*self.slots, *self.lone_slots]
+
     def give(self, batch: Batch) -> None:
         """Have this batch run after those given before."""
         self._hungry.clear()
@@ -84,6 +89,11 @@ class Crew:
     async def hungry(self) -> None:
         """Returns when everything that was given has been begun."""
         await self._hungry.wait()
+
+    @property
+    def room(self) -> int:
+        """How many entries it would begin soon enough, if they were given now."""
+        return 0 if self._queue else len(self.slots)
 
     @property
     def free(self) -> int:
@@ -110,8 +120,13 @@ class Crew:
             self._watchman.cancel()
         for slot in self.slots:
             slot.end()
-        await asyncio.wait([slot.task for slot in self.slots if slot.task is not None], timeout=_GRACE)
-        return {(entry.stream, entry.id) for slot in self.slots if slot.goes_on for entry in slot.entries}
+        return await _stubborn(self.slots)
+
+    async def close_lone(self) -> set[Place]:
+        """Cancel what runs outside the shared batches. Returns what would not stop."""
+        for slot in self.lone_slots:
+            slot.end()
+        return await _stubborn(self.lone_slots)
 
     async def abandon(self) -> None:
         """End every runner now, whatever it does. They are told at once, also if this is cancelled."""
@@ -120,7 +135,7 @@ class Crew:
             self._watchman.cancel()
         for slot in self.all_slots:
             slot.end()
-        await asyncio.wait([slot.task for slot in self.all_slots if slot.task is not None], timeout=_GRACE)
+        await _stubborn(self.all_slots)
 
     @asynccontextmanager
     async def alone(self) -> AsyncIterator[None]:
@@ -138,8 +153,25 @@ class Crew:
             self._is_held = False
             self._next_page()
 
-    async def run(self, slot: Slot, batch: Batch) -> None:
-        """Deliver what is waiting in `batch`, alone or beside other runners of the same batch."""
+    async def run_outside(self, batch: Batch) -> None:
+        """Deliver what is waiting in `batch` in a runner of its own. Returns when it is done, or known to be stuck.
+
+        What is stuck goes on beside whatever comes next, because nothing can end it.
+        """
+        slot = Slot(self._timeout)
+        self.lone_slots.append(slot)
+        slot.task = task = self._loop.create_task(self._run_in(slot, batch))
+        task.add_done_callback(lambda _: None if slot.is_stuck else self.lone_slots.remove(slot))
+        while not task.done() and not slot.is_reported:
+            await asyncio.wait([task], timeout=_LOOK_SECONDS)
+        if task.done() and not task.cancelled():
+            task.result()
+
+    async def _run_in(self, slot: Slot, batch: Batch) -> None:
+        current_slot.set(slot)
+        await self._run(slot, batch)
+
+    async def _run(self, slot: Slot, batch: Batch) -> None:
         if self._sort is None:
             await self._run_singly(slot, batch)
         else:
@@ -154,17 +186,19 @@ class Crew:
             if batch is None:
                 await self._rest()
                 continue
-            await self.run(slot, batch)
+            await self._run(slot, batch)
             if self._batch is batch:
                 self._turn_page()
 
     async def _run_singly(self, slot: Slot, batch: Batch) -> None:
-        handle, desk, lost, acks = self._handle, self._desk, self._lost, self._acks
+        handle, desk, lost, acks, by_hand = self._handle, self._desk, self._lost, self._acks, self._settles_by_hand
         started = slot.started = _clock()
         for entry in batch.waiting:
             if (type(entry) is not ClaimedMessage or lost or entry.message.headers) and not self._is_fit(batch, entry):
                 continue
             slot.work = entry
+            if by_hand:
+                batch.begun[entry.id] = started
             try:
                 await handle(Delivery(entry.message.body, entry, desk))
             except BaseException as error:  # noqa: BLE001 - also SystemExit: a worker never dies of a message
@@ -177,6 +211,8 @@ class Crew:
                     batch.done.append(entry.id)
                     if not desk.is_due:
                         desk.soon()
+                elif self._acked_before:
+                    desk.handled_after_ack(1, _clock() - started)
             now = _clock()
             batch.seconds += now - started
             started = slot.started = now
@@ -205,6 +241,8 @@ class Crew:
     async def _run_piece(self, slot: Slot, batch: Batch, handle: HandleMany, deliveries: list[AnyDelivery]) -> None:
         started = slot.started = _clock()
         slot.work = entries = [delivery.entry for delivery in deliveries]
+        if self._settles_by_hand:
+            batch.begun.update((entry.id, started) for entry in entries)
         try:
             results = await handle(deliveries)
         except BaseException as error:  # noqa: BLE001 - as above
@@ -212,6 +250,8 @@ class Crew:
         else:
             slot.finished()
             self._returned(batch, entries, results)
+            if self._acked_before:
+                self._desk.handled_after_ack(results.count(None), _clock() - started)
         batch.seconds += _clock() - started
 
     def _returned(
@@ -229,7 +269,12 @@ class Crew:
         self._desk.soon()
 
     def _raised(self, slot: Slot, batch: Batch, entries: Sequence[ClaimedMessage], error: BaseException) -> None:
-        error = slot.cause_of(error)
+        try:
+            error = slot.cause_of(error)
+        except asyncio.CancelledError:
+            for entry in entries if self._acked_before else ():
+                self._desk.dropped(entry.id, "its handler was interrupted")
+            raise
         for entry in entries:
             self._desk.failed(batch, entry, error)
 
@@ -297,3 +342,10 @@ class Crew:
         for entry in slot.entries:
             facts = (entry.message.id, entry.origin, seconds, False)
             self._duty.tell(HandlerStuck, *facts)
+
+
+async def _stubborn(slots: Sequence[Slot]) -> set[Place]:
+    """Wait a moment for runners that were told to end; returns what is run by those that do not."""
+    if tasks := [slot.task for slot in slots if slot.task is not None]:
+        await asyncio.wait(tasks, timeout=_GRACE)
+    return {(entry.stream, entry.id) for slot in slots if slot.goes_on for entry in slot.entries}

@@ -9,8 +9,8 @@ from penstock.delivery.duty import Duty
 from penstock.delivery.holdings import Batch, Holdings, Outcomes
 from penstock.delivery.outcome import Dead, RetryAfter, Snooze, decide
 from penstock.delivery.settlement import Settlement
-from penstock.errors import LeaseLostError
-from penstock.events import Failed, Lost, Scope, Skipped
+from penstock.errors import DeliveryError, ExpiredError, LeaseLostError, UnhandledTypeError
+from penstock.events import Failed, Handled, Lost, Scope, Skipped
 from penstock.options import AckMode
 
 _FLUSH_SECONDS = 0.002
@@ -26,6 +26,9 @@ class Desk:
         self.is_due = False
         """Whether a flush is under way already."""
 
+        self.drops = 0
+        """How many deliveries that were settled on receipt a shutdown has cut short."""
+
         self._duty = duty
         self._retry = duty.plan.retry
         self._ack = duty.plan.options.ack
@@ -35,10 +38,12 @@ class Desk:
         self._timer: asyncio.TimerHandle | None = None
         self._settling: set[asyncio.Task[None]] = set()
         self._by_hand: dict[tuple[str, str], asyncio.Future[None]] = {}
+        self._skipped = 0
+        self._handled_after_ack, self._seconds_after_ack = 0, 0.0
 
     def failed(self, batch: Batch, entry: ClaimedMessage, error: BaseException) -> None:
-        """The handler of `entry` raised `error`, or may as well have."""
-        if not isinstance(error, Snooze):
+        """The handler of `entry` raised `error`, or was spared it."""
+        if not isinstance(error, (Snooze, ExpiredError, UnhandledTypeError)):
             message = entry.message
             self._duty.tell(Failed, message.id, entry.origin, message.type, entry.state.attempt, error)
         if self._ack is AckMode.ON_RECEIVE:
@@ -57,8 +62,21 @@ class Desk:
         self.soon()
 
     def skipped(self, entry: ClaimedMessage, reason: str) -> None:
-        """`entry` counts as done although nobody has handled it."""
+        """`entry` is done although nobody has handled it."""
+        self._skipped += 1
         self._duty.tell(Skipped, entry.message.id, entry.origin, reason)
+
+    def handled_after_ack(self, count: int, seconds: float) -> None:
+        """Handlers have returned for deliveries that were settled before."""
+        self._handled_after_ack += count
+        self._seconds_after_ack += seconds
+        self.soon()
+
+    def dropped(self, id: str, why: str) -> None:
+        """A delivery that was settled on receipt will not be handled to its end."""
+        self.drops += 1
+        text = f"entry {id} of topic {self.topic!r} was acked on receipt and is gone: {why} when the worker stopped"
+        self._duty.trouble(Scope.DROP, DeliveryError(text))
 
     def refuse(self, batch: Batch, entry: FetchedEntry, reason: str) -> None:
         """Nothing can be done with `entry`: dead-letter it."""
@@ -114,6 +132,9 @@ class Desk:
             self._timer.cancel()
             self._timer = None
         self.is_due = False
+        if self._handled_after_ack:
+            self._duty.tell(Handled, self._handled_after_ack, self._seconds_after_ack)
+            self._handled_after_ack, self._seconds_after_ack = 0, 0.0
         for batch in self._holdings.batches:
             if batch.done or batch.parked or batch.dead:
                 task = self._loop.create_task(self._settle(batch, batch.take_outcomes()))
@@ -131,9 +152,15 @@ class Desk:
         await self.settled(within=seconds)
         for task in self._settling:
             task.cancel()
+        for (stream, id), waiting in self._by_hand.items():
+            if not waiting.done():
+                text = f"entry {id} of {stream!r} is not settled: the worker stopped before the server took it"
+                waiting.set_exception(LeaseLostError(text))
 
     async def _settle(self, batch: Batch, outcomes: Outcomes) -> None:
-        fenced = await self._settlement.settle(batch, outcomes)
+        skipped = min(self._skipped, len(outcomes.done))  # they may be another batch's: only the sum is told
+        self._skipped -= skipped
+        fenced = await self._settlement.settle(batch, outcomes, skipped)
         ids = outcomes.ids
         self._holdings.settled(batch, ids)
         if self._by_hand:
@@ -146,7 +173,7 @@ class Desk:
                 continue
             if id in fenced:
                 place = f"entry {id} of {stream!r}"
-                waiting.set_exception(LeaseLostError(f"{place} is another consumer's by now: it is not settled"))
+                waiting.set_exception(LeaseLostError(f"{place} is not ours any more: it is not settled"))
             else:
                 waiting.set_result(None)
 

@@ -40,16 +40,20 @@ class Drain:
         """Nothing reads any more when this is called. What the server does not take in time comes back by itself."""
         self._deadline = time.monotonic() + self._plan.options.drain.total_seconds()
         await self._try(self._stop_reading())
-        if self._plan.options.ack is not AckMode.ON_RECEIVE:  # what is acked already can only be run, or lost
+        acked_before = self._plan.options.ack is AckMode.ON_RECEIVE
+        if not acked_before:  # else it can only be run, or lost
             await self._try(self._hand_back(self._crew.take_back() | self._suspects.take_back()))
         stubborn = await self._crew.close(self._left)
         stubborn |= await self._suspects.close(self._left)
+        if acked_before:
+            for _, id in self._crew.take_back() | self._suspects.take_back():
+                self._desk.dropped(id, "it was not begun")
         await self._desk.close(max(_LEAST_SECONDS, self._left))
         self._holdings.forget(stubborn)
         # Those that were interrupted, and those that were read but never came to be run.
         await self._try(self._hand_back(self._holdings.all_unsettled()))
         await self._try(self._leave())
-        facts = (self._plan.consumer, self._handed_back, len(stubborn))
+        facts = (self._plan.consumer, self._handed_back, len(stubborn) + self._desk.drops)
         self._duty.tell(Stopped, *facts)
 
     @property

@@ -14,6 +14,8 @@ class Duty:
         self.plan = plan
         self.backend = backend
         self._listeners = listeners
+        self.is_stopping = False
+        """Nothing that was not begun is to be begun any more."""
 
     def tell(self, kind: type[Event], *facts: Any) -> None:
         """Tell listeners of an event of this topic and group."""

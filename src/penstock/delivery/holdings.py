@@ -22,6 +22,7 @@ class Batch:
     """Entries of one stream that were read together."""
 
     __slots__ = (
+        "begun",
         "by_hand",
         "claimed",
         "dead",
@@ -61,6 +62,9 @@ class Batch:
         self.dead: list[DeadLetter] = []
         self.seconds = 0.0
         """Time spent in the handlers of what is in `done`, `parked` and `dead`."""
+
+        self.begun: dict[str, float] = {}
+        """When each was begun, by the monotonic clock, where handlers settle by hand: they may return long before."""
 
         self.by_hand: set[str] | None = None
         """Entry ids that a handler has settled itself: how it ends makes no difference to them any more."""
@@ -140,10 +144,11 @@ class Holdings:
             if mine := [id for id in batch.unsettled() if (batch.stream, id) in places]:
                 self.settled(batch, mine)
 
-    def forget_older_than(self, moment: float) -> None:
+    def forget_begun_before(self, moment: float) -> None:
+        """Let go of what was begun so long ago and is not settled yet."""
         for batch in tuple(self.batches):
-            if batch.read_at < moment:
-                self.batches.remove(batch)
+            if batch.begun and (old := [id for id in batch.unsettled() if batch.begun.get(id, moment) < moment]):
+                self.settled(batch, old)
 
     def all_unsettled(self) -> set[Place]:
         return {(batch.stream, id) for batch in self.batches for id in batch.unsettled()}
@@ -161,6 +166,15 @@ class Holdings:
     def unsettled(self, stream: str) -> list[str]:
         return [id for batch in tuple(self.batches) if batch.stream == stream for id in batch.unsettled()]
 
-    def read_between(self, oldest: float, newest: float) -> list[tuple[str, list[str]]]:
-        """(stream, unsettled entry ids) of the batches that were read between these moments."""
-        return [(batch.stream, batch.unsettled()) for batch in tuple(self.batches) if oldest <= batch.read_at <= newest]
+    def begun_before(self, moment: float) -> set[Place]:
+        """Where handlers settle by hand: what was begun so long ago, settled or not."""
+        return {
+            (batch.stream, id)
+            for batch in tuple(self.batches)
+            for id, begun in tuple(batch.begun.items())
+            if begun < moment
+        }
+
+    def read_before(self, moment: float) -> list[tuple[str, list[str]]]:
+        """(stream, unsettled entry ids) of the batches that were read so long ago."""
+        return [(batch.stream, batch.unsettled()) for batch in tuple(self.batches) if batch.read_at <= moment]

@@ -10,6 +10,7 @@ from penstock.delivery.desk import Desk
 from penstock.delivery.duty import Duty
 from penstock.delivery.holdings import Batch, Holdings
 from penstock.delivery.settlement import claim_of
+from penstock.delivery.suspects import MOST_SUSPECTS
 from penstock.errors import PenstockError
 from penstock.events import Scope
 from penstock.options import AckMode
@@ -67,12 +68,16 @@ class Intake:
 
     async def _claims(self, entries: Sequence[ClaimedMessage]) -> list[Handling]:
         claims = [claim_of(entry) for entry in entries]
-        lease = self._plan.options.timeout + self._plan.lease
+        # As long as the last of so many suspects may have to wait for its turn. The same entry may claim again whenever
+        # it likes, so a claim that outlives its holder only delays copies of the message.
+        lease = (MOST_SUSPECTS + 1) * self._plan.options.timeout + self._plan.lease
         pace = Pace()
         while True:
             try:
                 return await self._duty.backend.claim_handling(self._plan.topic, self._plan.group, claims, lease)
             except PenstockError as error:
                 self._duty.trouble(Scope.READ, error)
+                if self._duty.is_stopping:
+                    raise  # nothing was begun: all of it is handed back
                 pace.failed()
                 await pace.ready()

@@ -15,11 +15,12 @@ from penstock.delivery.crew import Crew
 from penstock.delivery.duty import Duty
 from penstock.delivery.holdings import Holdings
 from penstock.delivery.slot import Slot
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, ServerUnreachableError
 from penstock.events import HandlerStuck, LeaseLost, Scope
 from penstock.options import AckMode
 
 _MARGIN = 1.5  # seconds by which the loop's heartbeat may be late for no fault of a handler's
+_AGAIN_SECONDS = 0.5
 
 
 class Tenancy:
@@ -57,9 +58,10 @@ class Tenancy:
             if now - slot.started > self._timeout
             for entry in slot.entries
         }
-        # A delivery that is acked by hand may have left its runner; then only its age tells how long it was held.
-        oldest = now - self._timeout if self.plan.options.ack is AckMode.MANUAL else float("-inf")
-        held = self.holdings.read_between(oldest, now - self.period)
+        if self.plan.options.ack is AckMode.MANUAL:
+            # It may have left its runner without a word; only the time since it was begun tells how long it was held.
+            late |= self.holdings.begun_before(now - self._timeout)
+        held = self.holdings.read_before(now - self.period)
         return [(stream, [id for id in ids if (stream, id) not in late]) for stream, ids in held]
 
     def _is_stuck(self, now: float) -> bool:
@@ -116,8 +118,9 @@ class LeaseKeeper:
         while not self._is_closing:
             try:
                 await self._keep_with_own_connection()
-            except PenstockError as error:
-                self._tell(error)
+            except Exception as error:  # noqa: BLE001 - if this thread ended, so would every lease, without a word
+                for tenancy in tuple(self._tenancies):
+                    tenancy.duty.trouble(Scope.LEASE, error)
                 pace.failed()
                 await pace.ready()
 
@@ -128,7 +131,7 @@ class LeaseKeeper:
                 now = time.monotonic()
                 for tenancy in tuple(self._tenancies):
                     if tenancy.due <= now:
-                        await self._renew(backend, tenancy, now)
+                        await self._try_to_renew(backend, tenancy, now)
                 await self._sleep()
         finally:
             await backend.aclose()
@@ -141,6 +144,16 @@ class LeaseKeeper:
         with suppress(TimeoutError):
             async with asyncio.timeout(max(0.0, min(1.0, due - time.monotonic()))):
                 await self._changed.wait()
+
+    async def _try_to_renew(self, backend: StreamBackend, tenancy: Tenancy, now: float) -> None:
+        try:
+            await self._renew(backend, tenancy, now)
+        except ServerUnreachableError:
+            raise
+        except PenstockError as error:
+            # Its own affair: the leases of the others are renewed all the same.
+            tenancy.due = now + min(tenancy.period, _AGAIN_SECONDS)
+            tenancy.duty.trouble(Scope.LEASE, error)
 
     async def _renew(self, backend: StreamBackend, tenancy: Tenancy, now: float) -> None:
         plan = tenancy.plan
@@ -157,7 +170,3 @@ class LeaseKeeper:
                 tenancy.holdings.lost.update((stream, id) for id in lost)
                 tenancy.duty.tell(LeaseLost, tuple(sorted(lost)))
         tenancy.due = now + tenancy.period
-
-    def _tell(self, error: PenstockError) -> None:
-        for tenancy in tuple(self._tenancies):
-            tenancy.duty.trouble(Scope.LEASE, error)

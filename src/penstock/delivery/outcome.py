@@ -53,11 +53,17 @@ def decide(error: BaseException | None, attempt: int, retry: Retry) -> Outcome:
     """What follows from attempt number `attempt` that ended with `error`, or well if that is None."""
     if error is None:
         return _ACK
-    if isinstance(error, Snooze):
-        return RetryAfter(error.delay, attempt, reason_of(error))
+    if isinstance(error, Snooze) and (delay := _delay_of(error)) is not None:
+        return RetryAfter(delay, attempt, reason_of(error))
     if isinstance(error, _HOPELESS) or attempt >= retry.attempts:
         return Dead(reason_of(error))
     return RetryAfter(retry.delay(attempt), attempt + 1, reason_of(error))
+
+
+def _delay_of(error: Snooze) -> timedelta | None:
+    """None if a class derived from it has forgotten to say: then it counts as a failure."""
+    delay = getattr(error, "delay", None)
+    return delay if isinstance(delay, timedelta) and delay >= timedelta(0) else None
 
 
 def reason_of(error: BaseException) -> str:

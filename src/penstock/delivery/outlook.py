@@ -61,7 +61,8 @@ class Outlook:
         """Make the group again after it vanished: where it was if the stream is the same, else from the beginning."""
         plan, known = self._plan, self._known
         start, same_epoch = await self._duty.backend.restore_group(plan.topic, plan.group)
-        await self._duty.backend.create_group(keys.retry(plan.topic, plan.group), plan.group)
+        if await self._duty.backend.create_group(keys.retry(plan.topic, plan.group), plan.group):
+            self._duty.tell(Lost, "0-0", "0-0", None, _RETRIES_GONE)
         self._duty.tell(GroupRestored, start, same_epoch)
         if not same_epoch and known is not None:
             self._duty.tell(Lost, known.low_water or "0-0", known.last_id or "0-0", None, _REPLACED)
@@ -94,4 +95,5 @@ def _order(id: str | None) -> tuple[int, int]:
 _TRIMMED = "they were trimmed or deleted before the group had read them"
 _REPLACED = "the stream was deleted, replaced or renamed away: what the group had not settled is gone with it"
 _WENT_BACK = "the server's last entry is older than one that was there before: it has lost its latest writes"
+_RETRIES_GONE = "the group's retry stream was deleted: deliveries that were due for their next attempt are gone with it"
 _DELETED = "they were deleted before the group had read them; how many, the server does not tell"

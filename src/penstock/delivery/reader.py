@@ -45,10 +45,10 @@ class Reader:
     async def run(self) -> None:
         """Until cancelled."""
         while True:
-            await self._outlook.not_paused()
             await self._crew.hungry()
             # Outcomes that the server does not take are held, and renewed; reading on would only add to them.
             await self._holdings.fewer_than(_MOST_HELD + 4 * self._plan.concurrency)
+            await self._outlook.not_paused()  # the last thing to wait for: the others may take long
             count = self._appetite.next(self._crew.free, self._holdings.finished)
             if self._plan.options.ack is AckMode.ON_RECEIVE:
                 count = min(count, self._crew.free)  # what is acked must be begun at once, or a crash would lose it all

@@ -19,19 +19,23 @@ class Settlement:
         self._on_park = on_park
         self._dedupe = duty.plan.options.dedupe
 
-    async def settle(self, batch: Batch, outcomes: Outcomes) -> frozenset[str]:
-        """Returns when the server has all of them, with the ids of those that were another consumer's by then."""
+    async def settle(self, batch: Batch, outcomes: Outcomes, skipped: int) -> frozenset[str]:
+        """Returns when the server has all of them, with the ids of those that were another consumer's by then.
+
+        So many of those that are done were `skipped`: they do not count as handled.
+        """
         done, parked, dead, seconds = outcomes
         fenced: tuple[str, ...] = ()
         if done:
-            fenced += (await self._insist(lambda: self._complete(batch, done))).fenced
-            self._duty.tell(Handled, len(done) - len(fenced), seconds)
+            fenced += (await self._insist(done, lambda: self._complete(batch, done))).fenced
+            if (handled := len(done) - len(fenced) - skipped) > 0:
+                self._duty.tell(Handled, handled, seconds)
         if parked:
-            settled = await self._insist(lambda: self._settle(batch, parked=parked))
+            settled = await self._insist([park.entry.id for park in parked], lambda: self._settle(batch, parked=parked))
             fenced += settled.fenced
             self._tell_parked(parked, settled)
         if dead:
-            settled = await self._insist(lambda: self._settle(batch, dead=dead))
+            settled = await self._insist([letter.entry.id for letter in dead], lambda: self._settle(batch, dead=dead))
             fenced += settled.fenced
             self._tell_dead(dead, settled)
         if self._dedupe is not None and (parked or dead):
@@ -42,19 +46,24 @@ class Settlement:
 
     async def ack(self, batch: Batch, ids: Sequence[str]) -> None:
         """Have entries done before they are run."""
-        await self._insist(lambda: self._complete(batch, ids))
+        await self._insist(ids, lambda: self._complete(batch, ids), is_begun=False)
 
-    async def _insist(self, act: Callable[[], Awaitable[Settled]]) -> Settled:
+    async def _insist(
+        self, ids: Sequence[str], act: Callable[[], Awaitable[Settled]], *, is_begun: bool = True
+    ) -> Settled:
         pace = Pace()
         while True:
             try:
                 return await act()
             except GroupMissingError:
                 # Nothing is pending for a group that is gone; its successor delivers these once more.
-                return Settled()
-            except Exception as error:  # noqa: BLE001 - whatever it is, giving up would leave them leased for ever
-                # Held on to, and renewed, until the server takes them: dropped here, a failure would not be counted.
+                return Settled(fenced=tuple(ids))
+            except Exception as error:
+                # Held on to, and renewed, until the server takes them, whatever the error is: dropped here, they would
+                # stay leased for ever, and a failure would not be counted.
                 self._duty.trouble(Scope.SETTLE, error)
+                if self._duty.is_stopping and not is_begun:
+                    raise  # what was not run can be handed back
                 pace.failed()
                 await pace.ready()
 
@@ -90,7 +99,7 @@ class Settlement:
             entry = letter.entry
             if entry.id not in settled.fenced:
                 id = None if isinstance(entry, Malformed) else entry.message.id
-                self._duty.tell(DeadLettered, id, entry.origin, entry.state.attempt, letter.reason)
+                self._duty.tell(DeadLettered, id, entry.origin, entry.state.attempt, letter.reason, letter.error)
 
 
 def claim_of(entry: ClaimedMessage) -> Claim:

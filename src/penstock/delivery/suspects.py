@@ -17,11 +17,10 @@ from penstock.delivery.crew import Crew
 from penstock.delivery.desk import Desk
 from penstock.delivery.duty import Duty
 from penstock.delivery.holdings import Batch, Place
-from penstock.delivery.slot import current_slot
 from penstock.errors import PenstockError
 from penstock.events import Scope
 
-_MOST = 64
+MOST_SUSPECTS = 64
 
 
 class Suspects:
@@ -34,13 +33,13 @@ class Suspects:
         self._desk = desk
         self._queue: deque[tuple[Batch, ClaimedMessage]] = deque()
         self._arrived = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self.task: asyncio.Task[None] | None = None
         self._is_closing = False
 
     @property
     def room(self) -> int:
         """How many more may be taken over now."""
-        return max(0, _MOST - len(self._queue))
+        return max(0, MOST_SUSPECTS - len(self._queue))
 
     def add(self, batch: Batch) -> None:
         batch.has_suspects = True
@@ -58,23 +57,18 @@ class Suspects:
         return places
 
     def start(self) -> None:
-        self._task = self._crew.lone_slot.task = asyncio.create_task(self._run())
+        self.task = asyncio.create_task(self._run())
 
     async def close(self, seconds: float) -> set[Place]:
-        """Let the one that runs end in that time, then cancel it. Returns it if it would not stop."""
+        """Let the one that runs end in that time, then cancel it. Returns what would not stop."""
         self._is_closing = True
         self._arrived.set()
-        task = self._task
-        if task is None:
-            return set()
-        await asyncio.wait([task], timeout=seconds)
-        self._crew.lone_slot.end()
-        await asyncio.wait([task], timeout=1.0)
-        slot = self._crew.lone_slot
-        return {(entry.stream, entry.id) for entry in slot.entries} if slot.goes_on else set()
+        if self.task is not None:
+            await asyncio.wait([self.task], timeout=seconds)
+            self.task.cancel()
+        return await self._crew.close_lone()
 
     async def _run(self) -> None:
-        current_slot.set(self._crew.lone_slot)
         while not self._is_closing:
             await self._arrived.wait()
             self._arrived.clear()
@@ -88,7 +82,7 @@ class Suspects:
             self._desk.let_go(batch, entry)
         elif starts > 0:
             batch.waiting = iter((entry,))
-            await self._crew.run(self._crew.lone_slot, batch)
+            await self._crew.run_outside(batch)
         elif -starts > max(1, self._plan.retry.attempts - entry.state.attempt):
             reason = f"it was begun {-starts} times by workers that died, or lost their lease, before it was done"
             self._desk.refuse(batch, _at_attempt(entry, entry.state.attempt - starts - 1), reason)
@@ -105,7 +99,7 @@ class Suspects:
                 self._desk.let_go(batch, entry)
                 return
             batch.waiting = iter((_at_attempt(entry, entry.state.attempt + starts - 2),))
-            await self._crew.run(self._crew.lone_slot, batch)
+            await self._crew.run_outside(batch)
             await self._desk.settled()  # before anything else may begin, and kill us with this one still marked
 
     async def _mark(self, entry: ClaimedMessage, *, only_first: bool = False) -> int | None:

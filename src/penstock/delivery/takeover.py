@@ -3,6 +3,7 @@
 import asyncio
 import random
 import time
+from contextlib import suppress
 
 from penstock.backend.sheaf import Sheaf
 from penstock.delivery.crew import Crew
@@ -38,6 +39,7 @@ class Takeover:
         self._holdings = holdings
         self._suspects = suspects
         self._outlook = outlook
+        self._has_left_some = False
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -46,11 +48,20 @@ class Takeover:
             await self._outlook.not_paused()
             if self._plan.options.ack is AckMode.MANUAL:
                 # Its handler may have returned long ago without a word; only then is there nobody left to time it out.
-                self._holdings.forget_older_than(time.monotonic() - self._plan.options.timeout.total_seconds())
+                self._holdings.forget_begun_before(time.monotonic() - self._plan.options.timeout.total_seconds())
+            self._has_left_some = False
             for stream in self._plan.streams:
                 await self._scan(stream)
             # Workers that started together must not all ask together for ever.
-            await asyncio.sleep(seconds * random.uniform(0.75, 1.25))
+            await self._rest(seconds * random.uniform(0.75, 1.25))
+
+    async def _rest(self, seconds: float) -> None:
+        if not self._has_left_some:
+            await asyncio.sleep(seconds)
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._crew.hungry()
 
     async def _scan(self, stream: str) -> None:
         try:
@@ -64,9 +75,9 @@ class Takeover:
 
     async def _take(self, stream: str) -> bool:
         """Take over some; False if there were none."""
-        plan, running = self._plan, self._holdings.unsettled(stream)
+        plan, running, room = self._plan, self._holdings.unsettled(stream), self._crew.room
         entries = await self._duty.backend.reclaim_idle(
-            stream, plan.group, plan.consumer, plan.lease, self._suspects.room, running=running
+            stream, plan.group, plan.consumer, plan.lease, self._suspects.room, handed_back=room, running=running
         )
         # A read of ours may have brought some of them while we asked.
         held = frozenset(self._holdings.unsettled(stream)) if entries else frozenset()
@@ -77,5 +88,6 @@ class Takeover:
         if suspects := [entry for entry in entries if entry.state.suspect]:
             self._suspects.add(await self._intake.take(Sheaf.of(suspects)))
         if handed_back := [entry for entry in entries if not entry.state.suspect]:
+            self._has_left_some |= len(handed_back) >= room
             self._crew.give(await self._intake.take(Sheaf.of(handed_back)))
         return True

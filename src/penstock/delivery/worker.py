@@ -55,10 +55,12 @@ class Worker:
         loops = [asyncio.create_task(loop()) for loop in self._loops]
         self._duty.tell(Started, self._duty.plan.consumer)
         stopping = asyncio.create_task(stop.wait())
+        endless = [*loops, *[slot.task for slot in self._crew.slots if slot.task], *filter(None, [self._suspects.task])]
         try:
-            await asyncio.wait([stopping, *loops], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([stopping, *endless], return_when=asyncio.FIRST_COMPLETED)
         finally:
-            # A loop that ended met what none of us foresaw. Drained first, then raised: never a worker half alive.
+            # One that ended met what none of us foresaw. Drained first, then raised: never a worker half alive.
+            self._duty.is_stopping = True
             try:
                 await _end([stopping, *loops])
                 await self._drain.run()
@@ -66,8 +68,8 @@ class Worker:
                 # Also if we were cancelled once more, by somebody who does not want to wait: nothing stays behind.
                 self._keeper.drop(self._tenancy)
                 await self._crew.abandon()
-        for loop in loops:
-            if not loop.cancelled() and (error := loop.exception()) is not None:
+        for task in endless:
+            if task.done() and not task.cancelled() and (error := task.exception()) is not None:
                 raise error
 
     async def _look(self) -> None:

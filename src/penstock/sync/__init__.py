@@ -36,7 +36,7 @@ _LETTERS_PER_CALL = 100
 class Penstock:
     """Declares faces and connects them. Any number of threads may use one at the same time.
 
-    `Penstock(app)` is the blocking front of an asynchronous app that is set up already, with its wire formats and its
+    `Penstock(app)` is the blocking front of an asynchronous app that is set up already, with its logs, wire formats and
     tracing; that app must then not be opened by anybody else.
     """
 
@@ -49,7 +49,8 @@ class Penstock:
     def connect(cls, url: str | None = None, *, prefix: str = "") -> Self:
         """Connect on `with` to `url`, else to $PENSTOCK_URL, else to the embedded server.
 
-        `prefix` goes before every topic name, so that several environments can share a server.
+        `prefix` goes before every topic name that does not begin with it already, so that several environments can
+        share a server.
         """
         return cls(AsyncPenstock.connect(url, prefix=prefix))
 
@@ -162,7 +163,11 @@ class Bus:
     def publish_many(
         self, bodies: Iterable[Any], *, once: bool = False, topic: str | None = None
     ) -> "list[Receipt | PenstockError]":
-        """Append many, in order, taken from the iterable as they are sent. One result for each, never fail-fast."""
+        """Append many, in order, taken from the iterable as they are sent. One result for each, never fail-fast.
+
+        What the iterable itself raises is raised here; what was taken from it before is then stored, but perhaps for
+        the last ones.
+        """
         # Taken in the caller's thread: what is slow to come must not hold up the other threads' calls.
         given = iter(bodies)
         results: list[Receipt | PenstockError] = []

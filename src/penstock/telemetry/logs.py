@@ -15,7 +15,15 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from penstock import events
-from penstock.errors import DeliveryError, ServerError, SettleError, TopicError
+from penstock.errors import (
+    DeliveryError,
+    ExpiredError,
+    HandlerTimeoutError,
+    ServerError,
+    SettleError,
+    TopicError,
+    UnhandledTypeError,
+)
 from penstock.events import Event
 from penstock.options import check_duration
 from penstock.telemetry.brake import Brake, Kind
@@ -25,6 +33,9 @@ _MOST_IDS = 10
 _NAMES = {"id": "message_id", "type": "message_type"}  # `id` and `type` say too little among the facts of others
 _MAY_QUOTE = frozenset({(events.Parked, "reason"), (events.DeadLettered, "reason")})
 _OWN_WORDS = (ServerError, TopicError, SettleError, DeliveryError)
+_OWN_REASONS = frozenset(
+    f"{cls.__module__}.{cls.__name__}" for cls in (ExpiredError, HandlerTimeoutError, UnhandledTypeError)
+)
 _ACTS = (events.Started, events.Stopped, events.PauseChanged)
 """As frequent as somebody does something, and each undoes the one before: none may be held back."""
 
@@ -34,7 +45,6 @@ class _Style(NamedTuple):
     text: str
 
 
-_WHERE = "%(topic)s, group %(group)s: "
 _ERROR = "%(error)s raised at %(where)s"
 _STYLES: dict[type[Event], _Style] = {
     events.Started: _Style(logging.INFO, "reading as %(consumer)s"),
@@ -48,7 +58,7 @@ _STYLES: dict[type[Event], _Style] = {
     ),
     events.Promoted: _Style(logging.DEBUG, "%(count)d ready for their next attempt"),
     events.DeadLettered: _Style(
-        logging.WARNING, "message %(message_id)s (entry %(entry_id)s) dead-lettered after %(attempts)d attempts"
+        logging.WARNING, "message %(message_id)s (entry %(entry_id)s) dead-lettered after attempt %(attempts)d"
     ),
     events.Skipped: _Style(logging.DEBUG, "message %(message_id)s skipped: %(reason)s"),
     events.Reclaimed: _Style(
@@ -74,17 +84,18 @@ _STYLES: dict[type[Event], _Style] = {
     events.PauseChanged: _Style(logging.INFO, "paused: %(paused)s"),
     events.Trouble: _Style(logging.WARNING, f"trouble in %(scope)s: {_ERROR}"),
 }  # fmt: skip
+_MALFORMED = "entry %(entry_id)s cannot be read and is dead-lettered"
 _HELD_BACK = "; %(held_back)d more like this were not logged"
-_SUMMARY = "%(topic)s, group %(group)s: %(held_back)d more %(event)s %(error)s were not logged"
+_SUMMARY = "%(held_back)d more %(event)s %(error)s were not logged"
 
 
 class Logs:
-    """A listener that logs: `app.listen(Logs())`.
+    """A listener that logs. Every app has one, unless it is given another: `Penstock.connect(logs=Logs(texts=True))`.
 
     Of one kind of event in one group, with one class of error, one line is written per `every`; the next one says how
     many were held back. Control characters are escaped and long values cut. Payloads are never logged; nor, unless
     `texts` is set, are the words of exceptions and reasons that users' code gave, because these may quote a payload:
-    the class of the error and the line that raised it are.
+    the class of the error and the line that raised it are, and reasons in Penstock's own words.
     """
 
     def __init__(
@@ -106,22 +117,22 @@ class Logs:
         logger = _logger(cls.__name__)
         if not logger.isEnabledFor(style.level):
             return
-        error = getattr(event, "error", None)
         held_back = 0
         if not isinstance(event, _ACTS):
-            kind = Kind(cls.__name__, event.topic, event.group, _class_of(error) if error is not None else "")
+            kind = Kind(cls.__name__, event.topic, event.group, _class_of(getattr(event, "error", "")))
             let_through = self._brake.let_through(kind)
             if let_through is None:
                 return
             held_back = let_through
         facts = self._facts(event) | {"held_back": held_back}
-        text = _WHERE + style.text + (": %(text)s" if "text" in facts else "") + (_HELD_BACK if held_back else "")
+        what = _MALFORMED if isinstance(event, events.DeadLettered) and event.id is None else style.text
+        text = _where(event.group) + what + _why(event, facts) + (_HELD_BACK if held_back else "")
         logger.log(style.level, text, facts, extra=facts)
 
     def _summarise(self, kind: Kind, held_back: int) -> None:
         level = next((style.level for cls, style in _STYLES.items() if cls.__name__ == kind.event), logging.DEBUG)
         facts = {name: escaped(value) for name, value in kind._asdict().items()} | {"held_back": held_back}
-        _logger(kind.event).log(level, _SUMMARY, facts, extra=facts)
+        _logger(kind.event).log(level, _where(kind.group) + _SUMMARY, facts, extra=facts)
 
     def _facts(self, event: Event) -> dict[str, Any]:
         facts: dict[str, Any] = {"event": type(event).__name__}
@@ -134,7 +145,9 @@ class Logs:
             elif isinstance(value, Enum):
                 facts[name] = value.value
             elif (type(event), name) in _MAY_QUOTE:
-                facts |= {"text": escaped(value)} if self._texts else {}
+                facts |= {"text": escaped(text)} if (text := value if self._texts else _unquoted(event)) else {}
+            elif name == "error":
+                facts[name] = escaped(_class_of(value))
             elif isinstance(value, str):
                 facts[_NAMES.get(name, name)] = escaped(value)
             else:
@@ -165,9 +178,29 @@ def _logger(event: str) -> logging.Logger:
     return logging.getLogger("penstock." + re.sub(r"(?<!^)(?=[A-Z])", "_", event).lower())
 
 
-def _class_of(error: BaseException) -> str:
-    cls = type(error)
-    return cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
+def _where(group: str) -> str:
+    return "%(topic)s, group %(group)s: " if group else "%(topic)s: "
+
+
+def _why(event: Event, facts: dict[str, Any]) -> str:
+    if "text" in facts:
+        return ": %(text)s"
+    return ": %(error)s" if isinstance(event, events.DeadLettered) and event.error else ""
+
+
+def _unquoted(event: Event) -> str:
+    """As much of an event's reason as can quote nobody."""
+    if not isinstance(event, events.DeadLettered):
+        return ""
+    if event.id is None:
+        # The entry may be quoted, or what a user's type said of it; neither before a colon or a quotation mark.
+        return re.split("[:'\"]", event.reason, maxsplit=1)[0].rstrip()
+    return event.reason if not event.error or event.error in _OWN_REASONS else ""
+
+
+def _class_of(error: BaseException | str) -> str:
+    name = error if isinstance(error, str) else f"{type(error).__module__}.{type(error).__qualname__}"
+    return name.removeprefix("builtins.")
 
 
 def _place_of(error: BaseException) -> str:

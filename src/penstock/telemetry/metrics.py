@@ -78,7 +78,9 @@ class Metrics:
 
     def __call__(self, event: Event) -> None:
         topic, group = event.topic, event.group
-        if isinstance(event, events.Handled):
+        if isinstance(event, events.Started):
+            self._begin(topic, group)
+        elif isinstance(event, events.Handled):
             self._handled.labels(topic, group).inc(event.count)
             self._seconds.labels(topic, group).inc(event.seconds)
         elif isinstance(event, events.Failed):
@@ -106,6 +108,12 @@ class Metrics:
             except PenstockError:
                 self._look_failures.inc()
             await asyncio.sleep(max(0.0, started + every.total_seconds() - time.monotonic()))
+
+    def _begin(self, topic: str, group: str) -> None:
+        """Have every counter of the group at 0: in one that begins with its first event, nobody sees a rise."""
+        others = [counter for counter, _ in self._counters.values()]
+        for counter in (self._handled, self._seconds, self._lost_uncounted, *others):
+            counter.labels(topic, group)
 
     def _make_counters(self) -> None:
         self._seconds = self._counter("handler_seconds", "Time spent in the handlers of handled deliveries.")

@@ -2,7 +2,8 @@
 
 from typing import Protocol
 
-from penstock.events import Event, Failed, Listener, Scope, Trouble
+from penstock.errors import ConfigurationError
+from penstock.events import Event, Failed, Listener, Scope, Trouble, check_called
 
 
 class ErrorObserver(Protocol):
@@ -12,13 +13,17 @@ class ErrorObserver(Protocol):
         """Called where the error happens, sometimes in the lease thread: be quick, do not block.
 
         `HANDLER`: a handler raised, or ran out of time; its message is tried again or dead-lettered. `DROP`: a message
-        was lost on account of it, as a group that acks on receipt has chosen. All others: the engine tries again.
+        was lost on account of it, as a group that acks on receipt has chosen. All others: the engine tries again, or,
+        in `UPKEEP`, does without what it may not do. `group` is empty where only a publisher is concerned.
         """
         ...
 
 
 def observe(observer: ErrorObserver) -> Listener:
     """The listener that tells `observer`: `app.listen(observe(mine))`."""
+    if not hasattr(observer, "on_error"):
+        raise ConfigurationError(f"an observer has on_error(scope, error, topic, group); {observer!r} has not")
+    check_called("an observer's on_error", observer.on_error)
 
     def tell(event: Event) -> None:
         if isinstance(event, Trouble):

@@ -22,10 +22,11 @@ _PAGE = 1000
 async def drain(app: Penstock, *faces: Bus, timeout: timedelta = DRAIN, hurry: bool = False) -> None:
     """Run these faces, or all that have handlers, until everything published so far is settled; then stop them.
 
-    Settled means: nothing undelivered, pending, waiting for a retry or being retried. What handlers publish to the same
-    faces meanwhile counts too. What was published for later counts from the moment it is due. With `hurry` neither
-    retries nor delayed messages wait for their time, so a test need not live through a backoff. Fails the test after
-    `timeout`, with what was left and what happened; a handler that runs then is given its face's own time to end.
+    Settled means: nothing undelivered, pending, waiting for a retry or being retried, and no handler that still runs
+    after its message was acked. What handlers publish to the same faces meanwhile counts too. What was published for
+    later counts from the moment it is due. With `hurry` neither retries nor delayed messages wait for their time, so a
+    test need not live through a backoff. Fails the test after `timeout`, with what was left and what happened; a
+    handler that runs then is given its face's own time to end.
     """
     chosen = _chosen(app, faces)
     async with app_events(app) as seen:
@@ -59,7 +60,7 @@ async def settled(app: Penstock, *faces: Bus, timeout: timedelta = DRAIN) -> Non
 
 async def published(app: Penstock, topic: str) -> list[Message[Any]]:
     """Every message that is on the topic now, oldest first, handled or not. Raises if one cannot be read."""
-    name = app.prefix + topic
+    name = app.full_name(topic)
     messages: list[Message[Any]] = []
     start = "-"
     while entries := await app.backend.read_range(name, start, "+", _PAGE):
@@ -87,7 +88,8 @@ async def _settled(app: Penstock, faces: Sequence[Bus], seen: Recorder, *, hurry
     while clean < 2:
         before = len(seen.all)
         left = await _backlogs(app, faces, hurry=hurry)
-        clean = clean + 1 if not left and len(seen.all) == before else 0
+        is_busy = any(face.is_busy for face in faces)
+        clean = clean + 1 if not left and not is_busy and len(seen.all) == before else 0
         if not clean:
             await asyncio.sleep(_LOOK_SECONDS)
 
@@ -104,6 +106,7 @@ async def _backlogs(app: Penstock, faces: Sequence[Bus], *, hurry: bool = False)
 async def _failure(app: Penstock, faces: Sequence[Bus], seen: Recorder, timeout: timedelta, *, hurry: bool) -> str:
     left = await _backlogs(app, faces)
     lines = [f"not settled within {timeout.total_seconds():g} s:", *[f"  {one}" for one in left]]
+    lines += [f"  {face!r}: a handler that has not returned" for face in faces if face.is_busy]
     if not hurry and any(one.parked for one in left):
         lines.append("drain(..., hurry=True) does not wait for retries to become due.")
     return "\n".join([*lines, "What happened meanwhile:", seen.describe()])

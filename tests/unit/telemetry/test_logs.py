@@ -82,12 +82,58 @@ def test_every_event_has_its_level_and_a_logger_of_its_own(logged: pytest.LogCap
 
 
 def test_the_facts_are_attributes_of_the_record(logged: pytest.LogCaptureFixture) -> None:
-    Logs()(events.DeadLettered("01a1", "5-1", 5, "why", **WHERE))
+    Logs()(events.DeadLettered("01a1", "5-1", 5, "ValueError: why", "builtins.ValueError", **WHERE))
     (record,) = logged.records
     facts = record.__dict__
     assert record.name == "penstock.dead_lettered"
     assert (facts["message_id"], facts["entry_id"], facts["attempts"]) == ("01a1", "5-1", 5)
-    assert record.getMessage() == "orders, group billing: message 01a1 (entry 5-1) dead-lettered after 5 attempts"
+    assert facts["error"] == "ValueError"
+    assert record.getMessage() == (
+        "orders, group billing: message 01a1 (entry 5-1) dead-lettered after attempt 5: ValueError"
+    )
+
+
+def test_what_happens_to_a_topic_alone_names_no_group(logged: pytest.LogCaptureFixture) -> None:
+    Logs()(events.Trouble(Scope.UPKEEP, ServerUnreachableError("away"), topic="orders", group=""))
+    assert logged.records[0].getMessage().startswith("orders: trouble in upkeep: ")
+
+
+@pytest.mark.parametrize(
+    ("id", "reason", "error", "said"),
+    [
+        ("01a1", "it was begun 5 times by workers that died", "", "it was begun 5 times by workers that died"),
+        (
+            "01a1",
+            "it expired before it was handled",
+            "penstock.errors.ExpiredError",
+            "it expired before it was handled",
+        ),
+        ("01a1", "canary", "penstock.delivery.outcome.Reject", "penstock.delivery.outcome.Reject"),
+        ("01a1", "canary: canary", "shop.BankError", "shop.BankError"),
+        (None, "no payload", "", "no payload"),
+        (None, "ValidationError: bad 'canary'", "", "ValidationError"),
+        (None, "duplicate key 'canary' in a JSON object", "", "duplicate key"),
+    ],
+)
+def test_a_dead_letter_says_why_in_words_that_quote_nobody(
+    logged: pytest.LogCaptureFixture, id: str | None, reason: str, error: str, said: str
+) -> None:
+    event = events.DeadLettered(id, "5-1", 5, reason, error, **WHERE)
+    Logs()(event)
+    Logs(texts=True)(event)
+    plain, with_texts = logged.records
+    assert plain.getMessage().endswith(f": {said}")
+    assert "canary" not in str(plain.__dict__)
+    assert with_texts.getMessage().endswith(f": {reason}")
+    assert ("01a1" in plain.getMessage()) is (id is not None)
+    assert "None" not in plain.getMessage()
+
+
+def test_dead_letters_of_different_errors_are_all_told_of(logged: pytest.LogCaptureFixture) -> None:
+    logs = Logs(clock=Clock())
+    for error in ("builtins.ValueError", "shop.BankError", "builtins.ValueError"):
+        logs(events.DeadLettered("01a1", "5-1", 5, "why", error, **WHERE))
+    assert [record.__dict__["error"] for record in logged.records] == ["ValueError", "shop.BankError"]
 
 
 def test_an_event_that_logs_do_not_know_yet_is_told_all_the_same(logged: pytest.LogCaptureFixture) -> None:

@@ -38,7 +38,7 @@ COUNTED: list[tuple[Event, str, float]] = [
     (events.Handled(500, 1.5, **WHERE), "handler_seconds_total", 1.5),
     (events.Parked("u", "1-1", 2, 1.0, "why", **WHERE), "parked_total", 1),
     (events.Promoted(7, **WHERE), "promoted_total", 7),
-    (events.DeadLettered("u", "1-1", 5, "why", **WHERE), "dead_lettered_total", 1),
+    (events.DeadLettered("u", "1-1", 5, "why", "", **WHERE), "dead_lettered_total", 1),
     (events.Skipped("u", "1-1", "why", **WHERE), "skipped_total", 1),
     (events.Reclaimed(9, 2, **WHERE), "reclaimed_total", 9),
     (events.Fenced(("1-1", "1-2"), **WHERE), "fenced_total", 2),
@@ -67,6 +67,15 @@ def test_every_event_counts_what_it_stands_for(
     metrics(event)
     metrics(event)
     assert value(registry, name) == 2 * amount
+
+
+def test_counters_are_there_before_the_first_event_so_that_a_first_loss_is_a_rise(registry: CollectorRegistry) -> None:
+    metrics = Metrics(registry)
+    metrics(events.Started("c", **WHERE))
+    assert {name: value(registry, name) for _, name, _ in COUNTED} == {name: 0 for _, name, _ in COUNTED}
+    metrics(events.Lost("1-1", "2-2", 12, "why", **WHERE))
+    metrics(events.Started("another", **WHERE))
+    assert value(registry, "lost_total") == 12
 
 
 def test_no_event_is_forgotten(registry: CollectorRegistry) -> None:

@@ -25,7 +25,7 @@ def test_troubles_and_failures_are_heard_of_and_nothing_else() -> None:
         listeners.emit(events.Trouble(scope, error, **WHERE))
     failure = ValueError()
     listeners.emit(events.Failed("u", "1-1", None, 1, failure, **WHERE))
-    listeners.emit(events.DeadLettered("u", "1-1", 5, "why", **WHERE))
+    listeners.emit(events.DeadLettered("u", "1-1", 5, "why", "", **WHERE))
     listeners.emit(events.Handled(1, 0.1, **WHERE))
     expected = [(scope, error, "orders", "billing") for scope, error in zip(Scope, errors, strict=True)]
     assert ear.heard == [*expected, (Scope.HANDLER, failure, "orders", "billing")]

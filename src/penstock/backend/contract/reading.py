@@ -72,15 +72,23 @@ class Reads(Protocol):
         ...
 
     async def reclaim_idle(
-        self, stream: str, group: str, consumer: str, min_idle: timedelta, count: int, *, running: Collection[str] = ()
+        self,
+        stream: str,
+        group: str,
+        consumer: str,
+        min_idle: timedelta,
+        count: int,
+        *,
+        handed_back: int | None = None,
+        running: Collection[str] = (),
     ) -> list[FetchedEntry]:
         """Take over up to `count` entries that nobody has touched for `min_idle`, oldest first. Atomic.
 
         Two callers never get the same entry, and the former owner's settle is fenced from then on. The consumer's own
         entries count too, since it may have died under this name, except those in `running` and what its reads will yet
-        return. What its owner did not hand back is `suspect`. Looks at a bounded part of the pending list and goes on
-        from there next time. Entries trimmed or deleted while pending come on top, `Malformed` and `lost`, until
-        somebody acks or dead-letters them.
+        return. What its owner did not hand back is `suspect`; of what it did, no more than `handed_back` are taken.
+        Looks at a bounded part of the pending list and goes on from there next time. Entries trimmed or deleted while
+        pending come on top, `Malformed` and `lost`, until somebody acks or dead-letters them.
         """
         ...
 

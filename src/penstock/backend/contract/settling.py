@@ -25,7 +25,8 @@ class Settles(Protocol):
         Acts only on entries that `consumer` still holds. Those that are gone, and those that another consumer holds by
         now, are left alone and reported. A parked delivery or dead letter is stored before its entry is released, so a
         crash between leaves it pending. Acking works on a server that is out of memory; parking and dead-lettering are
-        refused there, and the entries stay pending. What is settled in a retry stream is deleted from it.
+        refused there, and the entries stay pending. What is settled in a retry stream is deleted from it; if that
+        stream was deleted itself, what is parked or dead-lettered here was the last copy, and is stored all the same.
         """
         ...
 

@@ -110,9 +110,19 @@ class Reading(Verbs):
                 return [Page(seat.names[name], wire, batch.fence).bound(entries) for name, entries in batch.parts]
 
     async def reclaim_idle(
-        self, stream: str, group: str, consumer: str, min_idle: timedelta, count: int, *, running: Collection[str] = ()
+        self,
+        stream: str,
+        group: str,
+        consumer: str,
+        min_idle: timedelta,
+        count: int,
+        *,
+        handed_back: int | None = None,
+        running: Collection[str] = (),
     ) -> list[FetchedEntry]:
         whole_number("count", count)
+        room = count if handed_back is None else handed_back
+        whole_number("handed_back", room, least=0)
         idle_ms = milliseconds("min_idle", min_idle)
         running = [entry_id("a running entry", one) for one in running]
         standing = self._standing(stream, group, consumer)
@@ -121,14 +131,14 @@ class Reading(Verbs):
         doing = f"cannot reclaim entries of {stream!r} for group {group!r}"
         for _ in range(_PAGES_PER_RECLAIM):
             start = standing.reclaim_from.get(stream, "-")
-            scan: tuple[Word, ...] = (idle_ms, start, count, _PENDING_PER_PAGE, secrets.randbits(48))
+            scan: tuple[Word, ...] = (idle_ms, start, count, _PENDING_PER_PAGE, secrets.randbits(48), room)
             mine = self._unseen(stream, group, consumer)
             args: list[Word] = [group, consumer, int(stream != standing.home), *scan, *mine, *running]
-            cursor, entries, lost, handed_back = await self._links.script(doing, load("reclaim"), names, *args)
+            cursor, entries, lost, backs = await self._links.script(doing, load("reclaim"), names, *args)
             standing.reclaim_from[stream] = cursor.decode()
             # Not one page more once there is something to return: an error there would hide what we hold already.
             if entries or lost or cursor == b"-":
-                return self._reclaimed(stream, fence, list(zip(entries, handed_back, strict=True)), lost)
+                return self._reclaimed(stream, fence, list(zip(entries, backs, strict=True)), lost)
         return []
 
     def _unseen(self, stream: str, group: str, consumer: str) -> list[Word]:

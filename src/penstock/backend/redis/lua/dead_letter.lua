@@ -5,7 +5,8 @@
 --       values, these
 -- Gives how many were moved, how many were gone, and the ids that others hold.
 -- Keeps a message from being lost on its way: the copy is written before the entry is released, in one step. An entry
--- that is pending but was trimmed or deleted belongs to nobody who could still handle it, so anyone may report it.
+-- that is pending but was trimmed or deleted belongs to nobody who could still handle it, so anyone may report it. If a
+-- retry stream was deleted, whoever still has a delivery of it in hand has the last copy: that is stored all the same.
 local stream, dead, group, me = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
 for i, right in ipairs({'stream', 'stream', 'hash'}) do
   local kind = redis.call('TYPE', KEYS[i]).ok
@@ -14,17 +15,23 @@ for i, right in ipairs({'stream', 'stream', 'hash'}) do
   end
 end
 local where = ARGV[3] == '1' and 'retry/' or 'topic/'
+local orphaned = false
+if ARGV[3] == '1' then
+  local found = redis.pcall('XPENDING', stream, group)
+  if found.err and not string.find(found.err, '^NOGROUP') then return found end
+  orphaned = found.err ~= nil
+end
 local moved, gone, fenced, at = 0, 0, {}, 4
 while at <= #ARGV do
   local id, count = ARGV[at], tonumber(ARGV[at + 1])
-  local row = redis.call('XPENDING', stream, group, id, id, 1)[1]
+  local row = orphaned and {id, me} or redis.call('XPENDING', stream, group, id, id, 1)[1]
   if not row then
     gone = gone + 1
   elseif row[2] ~= me and #redis.call('XRANGE', stream, id, id) > 0 then
     fenced[#fenced + 1] = id
   else
     redis.call('XADD', dead, '*', unpack(ARGV, at + 2, at + 1 + count))
-    redis.call('XACK', stream, group, id)
+    if not orphaned then redis.call('XACK', stream, group, id) end
     if ARGV[3] == '1' then redis.call('XDEL', stream, id) end
     redis.call('HDEL', KEYS[3], where .. id)
     moved = moved + 1

@@ -3,7 +3,8 @@
 -- KEYS  stream, parked, starts
 -- ARGV  group, consumer, '1' if it is a retry stream: delete them there too, then per entry: id, delay in ms, parcel
 -- Gives how many were parked, how many were gone, and the ids that others hold.
--- Keeps a failed delivery from being lost: it is in the parked set before it leaves the pending list, in one step.
+-- Keeps a failed delivery from being lost: it is in the parked set before it leaves the pending list, in one step. If
+-- a retry stream was deleted, whoever still has a delivery of it in hand has the last copy: that is stored all the same.
 local stream, parked, group, me = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
 for i, right in ipairs({'stream', 'zset', 'hash'}) do
   local kind = redis.call('TYPE', KEYS[i]).ok
@@ -14,9 +15,15 @@ end
 local where = ARGV[3] == '1' and 'retry/' or 'topic/'
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local orphaned = false
+if ARGV[3] == '1' then
+  local found = redis.pcall('XPENDING', stream, group)
+  if found.err and not string.find(found.err, '^NOGROUP') then return found end
+  orphaned = found.err ~= nil
+end
 local ids, members, gone, fenced, seen = {}, {}, 0, {}, {}
 for i = 4, #ARGV, 3 do
-  local row = redis.call('XPENDING', stream, group, ARGV[i], ARGV[i], 1)[1]
+  local row = orphaned and {ARGV[i], me} or redis.call('XPENDING', stream, group, ARGV[i], ARGV[i], 1)[1]
   if not row or seen[ARGV[i]] then
     gone = gone + 1
   elseif row[2] ~= me then
@@ -29,7 +36,7 @@ for i = 4, #ARGV, 3 do
 end
 if #ids > 0 then
   redis.call('ZADD', parked, unpack(members))
-  redis.call('XACK', stream, group, unpack(ids))
+  if not orphaned then redis.call('XACK', stream, group, unpack(ids)) end
   if ARGV[3] == '1' then redis.call('XDEL', stream, unpack(ids)) end
   for i = 1, #ids do redis.call('HDEL', KEYS[3], where .. ids[i]) end
 end
