@@ -19,7 +19,7 @@ from penstock.delivery.together import run_together
 from penstock.errors import ConfigurationError
 from penstock.events import Listener, Listeners
 from penstock.message.wire import Wire
-from penstock.options import LEASE, Retry, Subscription
+from penstock.options import LEASE, Retry, Subscription, check_kind
 from penstock.process import spared_by_the_collector, stopped_by_signals
 from penstock.telemetry.logs import Logs
 from penstock.telemetry.observer import ErrorObserver, observe
@@ -120,6 +120,11 @@ class Penstock:
         return tuple(self._faces.values())
 
     @property
+    def handled_faces(self) -> tuple[Bus, ...]:
+        """Those with handlers: what `run` runs if none is named."""
+        return tuple(self._handled)
+
+    @property
     def has_address(self) -> bool:
         """Whether it was told where to connect, by a URL or a client of its own."""
         return self.url is not None or self._client is not None
@@ -182,12 +187,14 @@ class Penstock:
     async def run(self, *faces: Bus, concurrency: int = 100, signals: bool = True) -> None:
         """Deliver to the handlers of these faces, or of all, until SIGTERM, SIGINT or `stop`; then drain.
 
-        `concurrency` is how many handlers of a face run at the same time. Signals are only caught in the main thread,
-        and only the first: a second one ends the process as it would have without us.
+        `concurrency` is how many handlers run at the same time for each topic of a face. Signals are only caught in the
+        main thread, and only the first: a second one ends the process as it would have without us.
         """
-        chosen = faces or tuple(self._handled)
+        chosen = faces or self.handled_faces
         if not chosen:
             raise ConfigurationError("nothing to run: no bus of this app has a handler")
+        for face in chosen:
+            check_kind("run(...)", face, Bus)
         if strangers := [face for face in chosen if face not in self.faces]:
             raise ConfigurationError(f"{strangers[0]!r} belongs to another app: let that one run it")
         if self._stop is not None:

@@ -66,6 +66,7 @@ def spared_by_the_collector() -> Iterator[None]:
     with _lock:
         before = gc.get_threshold()
         if not _thresholds_before:
+            gc.collect()  # else what is garbage now would be kept for as long
             gc.freeze()
             if before[0]:  # 0: switched off, by somebody who knows why
                 gc.set_threshold(max(before[0], _OBJECTS_PER_COLLECTION), *before[1:])

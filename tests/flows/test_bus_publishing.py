@@ -21,6 +21,7 @@ from penstock.errors import (
     NotDurableError,
     PenstockError,
     PublishUnknownError,
+    ServerUnreachableError,
 )
 from penstock.message.ids import canonical, new_id
 from penstock.message.wire import Wire
@@ -488,3 +489,39 @@ async def test_a_handler_may_publish(stage: Stage) -> None:
         await stage.settled()
     assert seen == [5, 4, 3, 2, 1, 0]
     assert stage.told(events.Failed) == []
+
+
+async def test_one_call_that_found_no_server_is_enough_for_many(
+    proxy: Proxy, admin: "redis.Redis", topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with Stage(proxy.url, admin, topic) as stage:
+        bus, calls = stage.app.bus(topic), 0
+        await bus.publish({"n": 0}, once=True)
+        ask = stage.app.backend.__class__.publish_once
+
+        async def counted(backend: Any, *args: Any, **terms: Any) -> Any:
+            nonlocal calls
+            calls += 1
+            return await ask(backend, *args, **terms)
+
+        monkeypatch.setattr(stage.app.backend.__class__, "publish_once", counted)
+        proxy.refusing = True
+        proxy.cut()
+        results = await bus.publish_many([{"n": n} for n in range(450)], once=True)
+        assert len(results) == 450
+        assert all(isinstance(result, ServerUnreachableError | PublishUnknownError) for result in results)
+        assert calls == 1
+
+
+async def test_a_topic_is_listed_although_its_message_is_not_as_durable_as_asked(stage: Stage) -> None:
+    bus = stage.app.bus(stage.topic)
+    asked = Sending(durability=Durability(replicas=1, timeout=timedelta(milliseconds=20)))
+    with pytest.raises(NotDurableError):
+        await bus.publish({"n": 1}, sending=asked)
+    assert stage.topic in await stage.app.backend.topics()
+
+
+async def test_a_delay_of_nothing_is_no_delay(stage: Stage) -> None:
+    receipt = await stage.app.bus(stage.topic).publish({"n": 1}, sending=Sending(delay=timedelta(0)))
+    assert receipt.entry_id is not None
+    assert stage.admin.xlen(stage.topic) == 1

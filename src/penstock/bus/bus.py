@@ -155,9 +155,9 @@ class Bus:
         options, chunk = self._terms.options, self._handlers.batch
         threads = HandlerThreads(options.threads)
         self._is_running = True
-        route = self._handlers.route(threads, options.unhandled, counts=options.ack is not AckMode.ON_SUCCESS)
-        sort = route.sort if chunk > 1 else None
         try:
+            route = self._handlers.route(threads, options.unhandled, counts=options.ack is not AckMode.ON_SUCCESS)
+            sort = route.sort if chunk > 1 else None
             terms = replace(self._terms, concurrency=concurrency, chunk=chunk)
             plans = [replace(terms, topic=topic, consumer="") for topic in self.topics]
             duties = [Duty(plan, self._backend(), self._listeners) for plan in plans]

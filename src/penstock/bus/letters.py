@@ -92,6 +92,7 @@ class DeadLetters:
 
     async def get(self, id: str) -> Letter | None:
         """The letter of this message id, or of this place among the dead letters; None if there is none."""
+        id = canonical(id) or id
         async for letter in self:
             if id in (letter.id, letter.letter_id):
                 return letter
@@ -161,7 +162,8 @@ class DeadLetters:
     ) -> AsyncIterator[tuple[str, list[Letter]]]:
         if ids is not None and where is not None:
             raise ConfigurationError("choose dead letters by ids or by where, not by both")
-        wanted = None if ids is None else frozenset([ids] if isinstance(ids, str) else ids)
+        given = [ids] if isinstance(ids, str) else ids
+        wanted = None if given is None else frozenset(canonical(id) or id for id in given)
 
         def is_chosen(letter: Letter) -> bool:
             if wanted is not None:

@@ -3,14 +3,21 @@
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from penstock.backend.base import StreamBackend
-from penstock.errors import AuthenticationError, ConfigurationError, NotDurableError, PenstockError
+from penstock.errors import (
+    AuthenticationError,
+    ConfigurationError,
+    NotDurableError,
+    PenstockError,
+    PublishUnknownError,
+    ServerError,
+)
 from penstock.message.fields import EXPIRES_AT
 from penstock.message.ids import canonical, new_id
 from penstock.message.message import Message
@@ -59,13 +66,16 @@ class Publisher:
 
     async def publish(self, message: Message[Any], *, once: bool, sending: Sending | None) -> Receipt:
         message = self._stamped(message, sending)
-        receipt = await self._publish(message, once=once, sending=sending)
-        if self._is_unlisted:
-            await self._register()
+        try:
+            receipt = await self._publish(message, once=once, sending=sending)
+        except NotDurableError:
+            await self._list()  # it is stored all the same
+            raise
+        await self._list()
         return receipt
 
     async def _publish(self, message: Message[Any], *, once: bool, sending: Sending | None) -> Receipt:
-        if sending is not None and sending.delay is not None:
+        if sending is not None and sending.delay:
             return await self._later(message, sending.delay, once=once)
         if sending is not None and sending.durability is not None:
             return await self._durably(message, sending.durability, once=once)
@@ -76,15 +86,16 @@ class Publisher:
 
     async def publish_many(self, messages: Iterable[Message[Any]], *, once: bool) -> "list[Receipt | PenstockError]":
         results = await (self._many_once(messages) if once else self._many(messages))
-        if self._is_unlisted:
-            await self._register()
+        await self._list()
         return results
 
-    async def _register(self) -> None:
-        """Have the topic listed. The messages are stored by now, so what goes wrong is only told.
+    async def _list(self) -> None:
+        """Have the topic listed, once. The messages are stored by now, so what goes wrong is only told.
 
         It is tried again with the next publish, but not if we may not: that will not change by itself.
         """
+        if not self._is_unlisted:
+            return
         self._is_unlisted = False
         try:
             await self._backend().register(self._topic)
@@ -116,6 +127,9 @@ class Publisher:
         while some := list(islice(given, _ONCE_PER_CALL)):
             try:
                 found = await self._backend().publish_once(self._topic, some)
+            except (ServerError, PublishUnknownError) as error:
+                # Nobody is there, or nobody who can: those that follow would wait as long each.
+                return [*results, *[error for _ in chain(some, given)]]
             except PenstockError:
                 # Safe to send again, and one by one it shows which of them is at fault.
                 results += await asyncio.gather(*[self._one_of_many(message) for message in some])

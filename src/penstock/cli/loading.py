@@ -9,7 +9,6 @@ from types import ModuleType
 
 from penstock.app import Penstock
 from penstock.backend.address import URL_VARIABLE, parse, resolve
-from penstock.bus.bus import Bus
 from penstock.cli.usage import UsageError
 from penstock.errors import PenstockError
 
@@ -38,7 +37,7 @@ def load_app(target: str) -> Penstock:
         found = getattr(found, name)
     if not isinstance(found, Penstock):
         raise UsageError(f"{target} is a {type(found).__name__}, not a Penstock: {_suggestion(module)}.")
-    if not handled_faces(found):
+    if not found.handled_faces:
         raise UsageError(
             f"{target} has no handlers, so there is nothing to run: register them with @bus.on(...) in {module_name!r},"
             " or in a module that it imports."
@@ -50,11 +49,6 @@ def log_events() -> None:
     """Have what is logged written to stderr, unless the user's module has set up logging in its own way."""
     if not logging.getLogger().handlers:
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s")
-
-
-def handled_faces(app: Penstock) -> list[Bus]:
-    """What `app.run()` runs."""
-    return [face for face in app.faces if face.is_handled]
 
 
 def choose_server(app: Penstock, url: str | None, *, embedded: bool, alone: bool) -> str:

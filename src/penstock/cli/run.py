@@ -43,7 +43,7 @@ def run(
     workers
         How many processes. More than one are started, watched over and replaced by this one.
     concurrency
-        How many handlers of a bus run at the same time in each process.
+        How many handlers run at the same time for each topic of a bus, in each process.
     liveness_file
         Touch this file while the event loop turns, and remove it at the end.
     liveness_port

@@ -9,7 +9,6 @@ from typing import Self
 
 from penstock.app import Penstock
 from penstock.cli.leaving import LastResort, StopRequest
-from penstock.cli.loading import handled_faces
 from penstock.cli.saying import warn
 from penstock.events import Event, Started, Stopped
 
@@ -34,7 +33,7 @@ class Terms:
 
     @classmethod
     def of(cls, app: Penstock) -> Self:
-        faces = handled_faces(app)
+        faces = app.handled_faces
         options = [face.options for face in faces if face.options is not None]
         return cls(
             patience=max(one.timeout.total_seconds() for one in options) + _BEAT_SECONDS + _MARGIN_SECONDS,

@@ -73,7 +73,7 @@ async def published(app: Penstock, topic: str) -> list[Message[Any]]:
 
 
 def _chosen(app: Penstock, faces: Sequence[Bus]) -> Sequence[Bus]:
-    chosen = faces or [face for face in app.faces if face.is_handled]
+    chosen = faces or app.handled_faces
     if not chosen:
         raise ConfigurationError("nothing to drain: no bus of this app has a handler")
     return chosen
