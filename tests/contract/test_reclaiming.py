@@ -2,12 +2,14 @@
 
 import asyncio
 from datetime import timedelta
+from typing import Any, cast
 
 import redis
 
 from penstock.backend import keys
 from penstock.backend.entry import ClaimedMessage, DeadLetter, Malformed, Settled
 from penstock.backend.redis import RedisBackend
+from penstock.delivery.delivery import Delivery
 from penstock.message.message import Message
 from tests.support.dead import dead_letters
 
@@ -50,6 +52,88 @@ async def test_no_more_are_taken_than_there_is_room_for_and_the_rest_keeps_its_a
         assert len(taken) <= room
         ids += [entry.id for entry in taken]
     assert ids == [entry.id for entry in entries]
+
+
+async def test_of_what_was_handed_back_no_more_is_taken_than_there_is_room_for(
+    backend: RedisBackend, topic: str, admin: "redis.Redis"
+) -> None:
+    await publish(backend, topic, 8)
+    ids = [entry.id for entry in await backend.read_new(topic, "g", "left", 8, NOW)]
+    suspects = [ids[3], ids[6], ids[7]]
+    age(admin, topic, "left", suspects)
+    assert await backend.release(topic, "g", "left", [one for one in ids if one not in suspects]) == []
+    none = await backend.reclaim_idle(topic, "g", "busy", HOUR, 1, handed_back=0)
+    assert [(entry.id, entry.state.suspect) for entry in none] == [(ids[3], True)]
+    some = await backend.reclaim_idle(topic, "g", "b", HOUR, 10, handed_back=2)
+    assert [(one.id, one.state.suspect) for one in some] == [
+        (ids[0], False), (ids[1], False), (ids[6], True), (ids[7], True),
+    ]  # fmt: skip
+    rest = await backend.reclaim_idle(topic, "g", "b", HOUR, 10)
+    assert [entry.id for entry in rest] == [ids[2], ids[4], ids[5]]
+
+
+LARGE = "x" * 600_000
+
+
+async def test_large_entries_are_taken_a_few_at_a_time_and_none_is_skipped(
+    backend: RedisBackend, topic: str, admin: "redis.Redis"
+) -> None:
+    await backend.create_group(topic, "g")
+    await backend.publish_many(topic, [Message(LARGE) for _ in range(5)])
+    ids = [entry.id for entry in await backend.read_new(topic, "g", "dead", 5, NOW)]
+    age(admin, topic, "dead", ids)
+    taken = []
+    while page := await backend.reclaim_idle(topic, "g", "alive", HOUR, 64):
+        assert len(page) <= 2  # about a MiB
+        taken += [entry.id for entry in page]
+    assert taken == ids
+
+
+async def test_a_large_entry_that_is_left_alone_is_not_read_for_that(
+    backend: RedisBackend, topic: str, admin: "redis.Redis"
+) -> None:
+    await backend.create_group(topic, "g")
+    await backend.publish_many(topic, [Message(LARGE) for _ in range(5)])
+    ids = [entry.id for entry in await backend.read_new(topic, "g", "left", 5, NOW)]
+    await backend.release(topic, "g", "left", ids)
+    admin.config_resetstat()
+    assert await backend.reclaim_idle(topic, "g", "busy", HOUR, 64, handed_back=0) == []
+    assert "cmdstat_xrange" not in admin.info("commandstats")
+
+
+async def test_leases_of_large_entries_are_renewed_a_few_at_a_time(
+    backend: RedisBackend, topic: str, admin: "redis.Redis"
+) -> None:
+    await backend.create_group(topic, "g")
+    await backend.publish_many(topic, [Message(LARGE) for _ in range(6)])
+    ids = [entry.id for entry in await backend.read_new(topic, "g", "a", 6, NOW)]
+    age(admin, topic, "a", [*ids[:2], *ids[3:]])
+    age(admin, topic, "thief", [ids[2]])
+    admin.xdel(topic, ids[4])
+    admin.config_resetstat()
+    assert await backend.renew(topic, "g", "a", ids) == [ids[2], ids[4]]
+    assert admin.info("commandstats")["cmdstat_evalsha"]["calls"] >= 4  # one for each that was copied
+    idle = {
+        row["message_id"].decode(): row["time_since_delivered"] for row in admin.xpending_range(topic, "g", "-", "+", 9)
+    }
+    assert [one for one in ids if idle[one] > 60_000] == [ids[2], ids[4]]
+
+
+async def test_every_delivery_of_a_message_to_a_group_carries_a_higher_number(
+    backend: RedisBackend, topic: str, admin: "redis.Redis"
+) -> None:
+    await backend.create_group(topic, "other")
+    await publish(backend, topic, 1)
+    (fresh,) = await backend.read_new(topic, "g", "a", 1, NOW)
+    await backend.renew(topic, "g", "a", [fresh.id])
+    (stolen,) = await backend.reclaim_idle(topic, "g", "b", NOW, 1)
+    await backend.release(topic, "g", "b", [fresh.id])
+    (taken,) = await backend.reclaim_idle(topic, "g", "c", HOUR, 1)
+    assert [entry.state.deliveries for entry in (fresh, stolen, taken)] == [1, 2, 3]
+    assert [Delivery(None, cast(Any, entry), cast(Any, None)).fence for entry in (fresh, stolen, taken)] == [1, 2, 3]
+    assert admin.xpending_range(topic, "g", "-", "+", 1)[0]["times_delivered"] == 3
+    (theirs,) = await backend.read_new(topic, "other", "a", 1, NOW)
+    assert theirs.state.deliveries == 1
 
 
 async def test_eight_reclaimers_never_take_the_same_entry(

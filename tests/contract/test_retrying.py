@@ -117,10 +117,49 @@ async def test_a_retry_whose_consumer_died_is_reclaimed_with_its_attempt(backend
     assert await backend.settle(taken.stream, "g", "heir", done=[taken]) == Settled(ok=1)
 
 
+async def test_deliveries_are_counted_on_through_retries_death_and_replay(backend: RedisBackend, topic: str) -> None:
+    retry = keys.retry(topic, "g")
+    await lease(backend, topic, [1])
+    (stolen,) = await backend.reclaim_idle(topic, "g", "c", NOW, 1)
+    assert isinstance(stolen, ClaimedMessage)
+    await backend.settle(topic, "g", "c", parked=[Park(stolen, NOW, 2)])
+    await backend.promote(topic, "g")
+    (second,) = await retried(backend, topic)
+    (third,) = await backend.reclaim_idle(retry, "g", "c", NOW, 1)
+    assert [entry.state.deliveries for entry in (stolen, second, third)] == [2, 3, 4]
+    await backend.settle(retry, "g", "c", dead=[DeadLetter(third, "why")])
+    (letter,) = await backend.read_dead(topic)
+    assert letter.record.deliveries == 4
+    await backend.replay_dead(topic, "g", [letter], "again")
+    (replayed,) = await retried(backend, topic)
+    assert (replayed.state.attempt, replayed.state.deliveries) == (1, 5)
+
+
+async def test_the_last_copy_of_a_deleted_retry_is_kept_when_it_is_parked_or_dies(
+    backend: RedisBackend, topic: str, admin: "redis.Redis"
+) -> None:
+    retry = keys.retry(topic, "g")
+    entries = await lease(backend, topic, [1, 2])
+    await backend.settle(topic, "g", "c", parked=[Park(entry, NOW, 2) for entry in entries])
+    await backend.promote(topic, "g")
+    parked, dead = await retried(backend, topic)
+    admin.delete(retry)
+    settled = await backend.settle(
+        retry, "g", "c", parked=[Park(parked, NOW, 3)], dead=[DeadLetter(dead, "it failed too often")]
+    )
+    assert settled == Settled(ok=2)
+    await backend.promote(topic, "g")
+    (again,) = await retried(backend, topic)
+    assert (again.origin, again.state.attempt, again.raw) == (parked.origin, 3, parked.raw)
+    ((record, raw),) = dead_letters(admin, topic)
+    assert (record.entry, raw) == (dead.origin, list(dead.raw))
+
+
 async def test_promoting_moves_no_more_than_it_is_told_earliest_first(backend: RedisBackend, topic: str) -> None:
     entries = await lease(backend, topic, list(range(5)))
-    for entry in reversed(entries):
-        await backend.settle(topic, "g", "c", parked=[Park(entry, timedelta(milliseconds=entry.message.body), 2)])
+    # In one call, so that one moment counts for all of them.
+    parks = [Park(entry, timedelta(milliseconds=entry.message.body), 2) for entry in reversed(entries)]
+    await backend.settle(topic, "g", "c", parked=parks)
     moved = []
     while len(moved) < 5:
         count, _ = await backend.promote(topic, "g", limit=2)

@@ -1,5 +1,6 @@
 """Trimming drops what everybody is done with, and nothing else."""
 
+import asyncio
 from datetime import timedelta
 
 import pytest
@@ -110,6 +111,50 @@ async def test_one_call_looks_at_a_bounded_number_of_entries(
     assert 0 < (await backend.trim(topic, ALL, limit=500)).removed <= 500
 
 
+async def settled_topic(backend: RedisBackend, topic: str, count: int) -> None:
+    await backend.create_group(topic, "g")
+    await publish(backend, topic, count)
+    await backend.settle(topic, "g", "c", done=await backend.read_new(topic, "g", "c", count, NOW))
+
+
+async def test_what_is_too_many_goes_once_however_many_trim_it(
+    backend: RedisBackend, topic: str, admin: "redis.Redis"
+) -> None:
+    await settled_topic(backend, topic, 2000)
+    async with await backend.another() as other:
+        for _ in range(10):
+            await asyncio.gather(*(one.trim(topic, "0-1", max_entries=1500) for one in (backend, other) * 3))
+    assert 1500 <= admin.xlen(topic) < 1600  # a node of 100 that would have to be split stays
+
+
+async def test_what_is_too_many_and_not_settled_stays(backend: RedisBackend, topic: str, admin: "redis.Redis") -> None:
+    await backend.create_group(topic, "g")
+    ids = await publish(backend, topic)
+    entries = await backend.read_new(topic, "g", "c", 600, NOW)
+    await backend.settle(topic, "g", "c", done=entries[:500])
+    result = await backend.trim(topic, "0-1", max_entries=0)
+    assert (result.horizon, result.pinned_by) == (ids[500], "group g")
+    assert 500 <= admin.xlen(topic) < 600
+    assert not (await backend.trim(topic, "0-1", max_entries=0)).removed
+
+
+async def test_a_topic_that_is_not_too_long_is_trimmed_by_its_floor_alone(backend: RedisBackend, topic: str) -> None:
+    await settled_topic(backend, topic, 1000)
+    assert await backend.trim(topic, "0-1", max_entries=1000) == Trimmed(0, "0-1", None)
+
+
+async def test_both_bounds_are_kept_in_steps_of_the_limit(
+    backend: RedisBackend, topic: str, admin: "redis.Redis"
+) -> None:
+    await settled_topic(backend, topic, 2000)
+    oldest = admin.xrange(topic, count=300)[-1][0].decode()
+    removed = (await backend.trim(topic, oldest, 400, max_entries=1000)).removed
+    assert 200 < removed <= 400
+    while removed := (await backend.trim(topic, oldest, 400, max_entries=1000)).removed:
+        assert removed <= 400
+    assert 1000 <= admin.xlen(topic) < 1100
+
+
 async def test_ids_are_compared_as_numbers_of_any_length(
     backend: RedisBackend, topic: str, admin: "redis.Redis"
 ) -> None:
@@ -134,3 +179,8 @@ async def test_a_missing_topic_is_nothing_to_trim(backend: RedisBackend, topic: 
 async def test_a_floor_must_be_an_entry_id(backend: RedisBackend, topic: str, floor: str) -> None:
     with pytest.raises(ConfigurationError, match="floor"):
         await backend.trim(topic, floor)
+
+
+async def test_a_bound_must_be_a_number_of_entries(backend: RedisBackend, topic: str) -> None:
+    with pytest.raises(ConfigurationError, match="max_entries"):
+        await backend.trim(topic, "1-1", max_entries=-1)

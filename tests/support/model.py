@@ -28,6 +28,8 @@ class Item:
     attempt: int = 1
     first: datetime | None = None
     """When the first attempt was received; known once it was parked."""
+    deliveries: int = field(default=0, compare=False)
+    """How often the group was handed it before it became this entry."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,7 @@ class Letter:
 class Lease:
     owner: str
     handed_back: bool = False
+    deliveries: int = 1
 
 
 @dataclass
@@ -206,7 +209,7 @@ class Model:
                 continue
             if entry_id in self.streams[stream].entries:
                 taken[entry_id] = not pending[entry_id].handed_back
-                pending[entry_id] = Lease(consumer)
+                pending[entry_id] = Lease(consumer, deliveries=pending[entry_id].deliveries + 1)
             else:
                 lost.append(entry_id)
         return taken, lost, seen if rows and seen != rows[-1] else "0-0"
@@ -229,26 +232,27 @@ class Model:
         """These parked deliveries, which must be due, became entries of the retry stream."""
         stream = self.streams.setdefault(self.retry[group], Stream([group]))
         for entry_id, item in moved:
-            self.parked[group].remove((item, True))
-            stream.append(entry_id, item)
+            parked, _ = self.parked[group].pop(self.parked[group].index((item, True)))
+            stream.append(entry_id, parked)
         self.serve()
 
     def due(self, group: str) -> int:
         return sum(due for _, due in self.parked[group])
 
-    def trim(self, floor: str, limit: int) -> Trimmed:
+    def trim(self, floor: str, limit: int, max_entries: int | None) -> Trimmed:
         """Exact for streams that keep each entry in a node of its own."""
-        horizon, pin = floor, None
-        for name in self.groups:
-            group = self.group(self.topic, name)
-            oldest = group.in_order()[0] if group.pending else group.last
-            if order(oldest) < order(horizon):
-                horizon, pin = oldest, f"group {name}"
-        entries = self.streams[self.topic].entries
-        doomed = [entry_id for entry_id in entries if order(entry_id) < order(horizon)][:limit]
+        groups = {name: self.group(self.topic, name) for name in self.groups}
+        oldest = {name: group.in_order()[0] if group.pending else group.last for name, group in groups.items()}
+        slowest = min(oldest, key=lambda name: order(oldest[name]))
+        entries, horizon = self.streams[self.topic].entries, oldest[slowest]
+        settled = [entry_id for entry_id in entries if order(entry_id) < order(horizon)]
+        doomed = [entry_id for entry_id in settled if order(entry_id) < order(floor)][:limit]
+        excess = 0 if max_entries is None else max(0, len(entries) - len(doomed) - max_entries)
+        doomed = settled[: min(limit, len(doomed) + excess)]
         for entry_id in doomed:
             del entries[entry_id]
-        return Trimmed(len(doomed), horizon, pin)
+        pinned = excess or order(horizon) < order(floor)
+        return Trimmed(len(doomed), *((horizon, f"group {slowest}") if pinned else (floor, None)))
 
     def destroy(self, stream: str, ids: Sequence[str]) -> None:
         """An operator deletes entries, whoever may still need them."""

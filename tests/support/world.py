@@ -145,6 +145,8 @@ class World:
             assert (entry.stream, entry.origin, tuple(entry.raw)) == (seat[0], item.origin, item.raw)
             assert (entry.state.attempt, entry.state.redelivered) == (item.attempt, again or seat[0] != self.topic)
             assert item.first in (None, entry.state.first_received)
+            times = self.model.group(*seat[:2]).pending[entry.id].deliveries if again else 1
+            assert entry.state.deliveries == item.deliveries + times
             received.append(Held(entry, item))
         self._keep(seat, received)
         return received
@@ -238,7 +240,12 @@ class World:
         expected += self.model.park(
             seat,
             [
-                (replace(held.item, first=p.entry.state.first_received), p.entry.id, p.attempt, p.delay == NOW)
+                (
+                    replace(held.item, first=p.entry.state.first_received, deliveries=p.entry.state.deliveries),
+                    p.entry.id,
+                    p.attempt,
+                    p.delay == NOW,
+                )
                 for held, p in parks
             ],
         )
@@ -334,10 +341,10 @@ class World:
 
     async def trim(self, choices: Choices) -> None:
         ids = [*self.model.streams[self.topic].ever, "9999999999999-7"]
-        floor, limit = choices.pick(ids), choices.pick((1, 2, 1000))
-        result = await self.backends[choices.pick(CONSUMERS)].trim(self.topic, floor, limit)
+        floor, limit, most = choices.pick(ids), choices.pick((1, 2, 1000)), choices.pick((None, None, 0, 3, 10))
+        result = await self.backends[choices.pick(CONSUMERS)].trim(self.topic, floor, limit, max_entries=most)
         self.counts["trimmed"] += result.removed
-        assert result == self.model.trim(floor, limit)
+        assert result == self.model.trim(floor, limit, most)
 
     async def watch(self, choices: Choices) -> None:
         group = choices.pick(GROUPS)

@@ -32,6 +32,9 @@ class PartialDeliveryState(Struct, frozen=True):
     suspect: bool = False
     """Reclaimed from a consumer that did not hand it back: it may be what killed that consumer."""
 
+    deliveries: int = 1
+    """How often the group was handed this message by now, retries, takeovers and replays included."""
+
     def with_max_attempt(self, max_attempt: int) -> "DeliveryState":
         return DeliveryState(**{**structs.asdict(self), "max_attempt": max_attempt})
 
@@ -144,6 +147,8 @@ class DeadRecord(Struct, frozen=True, omit_defaults=True):
     replay: str = ""
     """Which replay it died in; empty if it was never replayed."""
     replays: int = 0
+    deliveries: int = 1
+    """How often its group was handed it."""
 
 
 class Letter(Struct, frozen=True):

@@ -89,7 +89,7 @@ class TopicFacts(Struct, frozen=True):
     groups: tuple[GroupFacts, ...] = ()
 
 
-def position(id: str) -> tuple[int, int]:
-    """An entry id as numbers, which compare as the ids do. Raises ValueError if it is none."""
-    ms, _, number = id.partition("-")
+def position(id: str | None) -> tuple[int, int]:
+    """An entry id as numbers, which compare as the ids do; None comes first. Raises ValueError if it is no entry id."""
+    ms, _, number = (id or "0-0").partition("-")
     return int(ms), int(number)

@@ -28,6 +28,8 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     reason: str = ""
     replay: str = ""
     replays: int = 0
+    deliveries: int = 1
+    """How often its group was handed it before it became this entry."""
 
 
 _encode = msgspec.json.Encoder().encode
@@ -64,7 +66,9 @@ def parked_fields(park: Park) -> list[bytes]:
     """The entry as its group's retry stream will hold it."""
     entry, state = park.entry, park.entry.state
     reason = _safe(park.reason)
-    record = Record(entry.origin, park.attempt, state.first_received, reason, state.replay, state.replays)
+    record = Record(
+        entry.origin, park.attempt, state.first_received, reason, state.replay, state.replays, state.deliveries
+    )
     return [*entry.raw, fields.DELIVERY, _encode(record)]
 
 
@@ -81,7 +85,7 @@ def split_record(raw: list[bytes]) -> tuple[list[bytes], Record | None]:
 def replayed_record(letter: Letter, replay_id: str) -> bytes:
     """What a dead letter's own fields need at their end, as `DELIVERY`, to be an entry of its group's retry stream."""
     dead = letter.record
-    return _encode(Record(dead.entry, 1, dead.first, dead.reason, replay_id, dead.replays + 1))
+    return _encode(Record(dead.entry, 1, dead.first, dead.reason, replay_id, dead.replays + 1, dead.deliveries))
 
 
 def dead_fields(letter: DeadLetter, topic: str, group: str) -> list[bytes]:
@@ -106,6 +110,7 @@ def dead_fields(letter: DeadLetter, topic: str, group: str) -> list[bytes]:
         traceparent=_safe(letter.traceparent or (message and message.traceparent) or ""),
         replay=state.replay,
         replays=state.replays,
+        deliveries=state.deliveries,
     )
     kept = [fields.RAW, pack_fields(entry.raw)] if packed else entry.raw
     return [fields.DEAD, _encode(record), *kept]

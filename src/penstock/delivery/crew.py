@@ -1,26 +1,24 @@
 """Runners that share batches: each takes the next entry, awaits its handler in place, and notes the outcome.
 
-No task, timeout or semaphore per message: at these rates each would cost more than everything else together. A handler
-that takes too long is cancelled by a watchman who looks at all runners now and then.
+No task, timeout or semaphore per message: at these rates each would cost more than everything else together.
 """
 
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from itertools import islice
 from typing import TypeAlias
 
-from penstock.backend.entry import ClaimedMessage, FetchedEntry, Malformed
+from penstock.backend.entry import ClaimedMessage
+from penstock.delivery.admission import Admission
 from penstock.delivery.delivery import AnyDelivery, Delivery
 from penstock.delivery.desk import Desk
 from penstock.delivery.duty import Duty
-from penstock.delivery.expiry import has_expired
 from penstock.delivery.holdings import Batch, Holdings, Place
 from penstock.delivery.slot import Slot, current_slot
-from penstock.errors import ExpiredError
-from penstock.events import HandlerStuck
+from penstock.delivery.watchman import GRACE, Watchman
 from penstock.options import AckMode
 
 Handle: TypeAlias = Callable[[AnyDelivery], Awaitable[object]]
@@ -32,23 +30,28 @@ Sort: TypeAlias = Callable[[list[AnyDelivery]], Iterable[tuple[HandleMany, list[
 
 _clock = time.monotonic
 _LOOK_SECONDS = 0.1
-_GRACE = 1.0  # seconds in which a cancelled handler may clean up before it is called stuck
 
 
 class Crew:
     """As many runners as deliveries may run at the same time."""
 
-    def __init__(self, duty: Duty, desk: Desk, holdings: Holdings, handle: Handle, sort: Sort | None = None) -> None:
-        self._duty = duty
+    def __init__(
+        self,
+        duty: Duty,
+        desk: Desk,
+        holdings: Holdings,
+        admission: Admission,
+        handle: Handle,
+        sort: Sort | None = None,
+    ) -> None:
         self._plan = plan = duty.plan
         self._timeout = plan.options.timeout.total_seconds()
         self.slots = [Slot(self._timeout) for _ in range(plan.concurrency)]
         self.lone_slots: list[Slot] = []
         """Of deliveries that run outside the shared batches."""
 
-        self.heartbeat = _clock()
-        """When the loop last had a turn, to within a second or so."""
-
+        self._watchman = Watchman(duty, lambda: self.all_slots)
+        self._admission = admission
         self._desk = desk
         self._lost = holdings.lost
         self._handle = handle
@@ -65,13 +68,18 @@ class Crew:
         self._someone_free = asyncio.Event()
         self._all_free = asyncio.Event()
         self._closing = False
-        self._watchman: asyncio.Task[None] | None = None
-        self._is_held = False
+        self.is_held = False
+        """Whether nothing is begun for the time being."""
 
     def start(self) -> None:
         for slot in self.slots:
             slot.task = self._loop.create_task(self._work(slot))
-        self._watchman = self._loop.create_task(self._watch())
+        self._watchman.start()
+
+    @property
+    def heartbeat(self) -> float:
+        """When the loop last had a turn, by the monotonic clock, to within a second or so."""
+        return self._watchman.heartbeat
 
     @property
     def all_slots(self) -> list[Slot]:
@@ -80,7 +88,7 @@ class Crew:
     def give(self, batch: Batch) -> None:
         """Have this batch run after those given before."""
         self._hungry.clear()
-        if self._batch is None and not self._is_held:
+        if self._batch is None and not self.is_held:
             self._batch = batch
             self._wake_one()
         else:
@@ -91,9 +99,13 @@ class Crew:
         await self._hungry.wait()
 
     @property
+    def is_hungry(self) -> bool:
+        return self._hungry.is_set()
+
+    @property
     def room(self) -> int:
         """How many entries it would begin soon enough, if they were given now."""
-        return 0 if self._queue else len(self.slots)
+        return 0 if self._queue or self.is_held else len(self.slots)
 
     @property
     def free(self) -> int:
@@ -107,7 +119,8 @@ class Crew:
         batches = [*([self._batch] if self._batch else []), *self._queue]
         self._batch = None
         self._queue.clear()
-        self._hungry.set()
+        if not self.is_held:
+            self._hungry.set()
         return {(entry.stream, entry.id) for batch in batches for entry in batch.take_all()}
 
     async def close(self, seconds: float) -> set[Place]:
@@ -116,8 +129,7 @@ class Crew:
             async with asyncio.timeout(seconds):
                 await self._all_free.wait()
         self._closing = True  # not before: a runner that ends instead of resting would never be counted as free
-        if self._watchman is not None:
-            self._watchman.cancel()
+        self._watchman.end()
         for slot in self.slots:
             slot.end()
         return await _stubborn(self.slots)
@@ -131,27 +143,36 @@ class Crew:
     async def abandon(self) -> None:
         """End every runner now, whatever it does. They are told at once, also if this is cancelled."""
         self._closing = True
-        if self._watchman is not None:
-            self._watchman.cancel()
+        self._watchman.end()
         for slot in self.all_slots:
             slot.end()
         await _stubborn(self.all_slots)
 
-    @asynccontextmanager
-    async def alone(self) -> AsyncIterator[None]:
-        """Let the runners finish their batch, and give them nothing more until this is left."""
-        self._is_held = True
+    async def quiet(self) -> None:
+        """Returns when nothing runs, but for what is stuck, and nothing is about to."""
+        while self._batch is not None or any(slot.work is not None and not slot.is_reported for slot in self.slots):
+            # Not for ever: a handler that is stuck never rests, and must not stop everything else.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_LOOK_SECONDS):
+                    await self._all_free.wait()
+            await asyncio.sleep(0)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Begin no batch that is not begun, and ask for none, until this is left."""
+        self.is_held = True
+        self._hungry.clear()
         try:
-            while self._batch is not None or any(slot.work is not None and not slot.is_reported for slot in self.slots):
-                # Not for ever: a handler that is stuck never rests, and must not stop everything else.
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(_LOOK_SECONDS):
-                        await self._all_free.wait()
-                await asyncio.sleep(0)
             yield
         finally:
-            self._is_held = False
-            self._next_page()
+            self.is_held = False
+            if self._batch is None:
+                self._next_page()
+
+    def stuck(self, stream: str) -> frozenset[str]:
+        """Entries of that stream whose handlers would not stop, and were reported."""
+        slots = [slot for slot in self.all_slots if slot.is_reported]
+        return frozenset([entry.id for slot in slots for entry in slot.entries if entry.stream == stream])
 
     async def run_outside(self, batch: Batch) -> None:
         """Deliver what is waiting in `batch` in a runner of its own. Returns when it is done, or known to be stuck.
@@ -192,11 +213,14 @@ class Crew:
 
     async def _run_singly(self, slot: Slot, batch: Batch) -> None:
         handle, desk, lost, acks, by_hand = self._handle, self._desk, self._lost, self._acks, self._settles_by_hand
+        careful, admit = self._admission.is_needed, self._admission.admits
         started = slot.started = _clock()
         for entry in batch.waiting:
-            if (type(entry) is not ClaimedMessage or lost or entry.message.headers) and not self._is_fit(batch, entry):
+            if (careful or type(entry) is not ClaimedMessage or lost or entry.message.headers) and not await admit(
+                slot, batch, entry
+            ):
                 continue
-            slot.work = entry
+            slot.work, started = entry, slot.started
             if by_hand:
                 batch.begun[entry.id] = started
             try:
@@ -218,7 +242,7 @@ class Crew:
             started = slot.started = now
 
     def _next_piece(self, batch: Batch, sort: Sort) -> tuple[HandleMany, list[AnyDelivery]] | None:
-        pieces, lost, is_fit, desk = batch.pieces, self._lost, self._is_fit, self._desk
+        pieces, lost, is_fit, desk = batch.pieces, self._lost, self._admission.is_fit, self._desk
         while not pieces:
             taken = list(islice(batch.waiting, self._plan.chunk))
             if not taken:
@@ -239,8 +263,15 @@ class Crew:
         return piece
 
     async def _run_piece(self, slot: Slot, batch: Batch, handle: HandleMany, deliveries: list[AnyDelivery]) -> None:
+        entries = [delivery.entry for delivery in deliveries]
+        if self._admission.is_needed:
+            entries = await self._admission.admitted(slot, batch, entries)
+            ids = {entry.id for entry in entries}
+            deliveries = [delivery for delivery in deliveries if delivery.entry.id in ids]
+        if not entries:
+            return
+        slot.work = entries
         started = slot.started = _clock()
-        slot.work = entries = [delivery.entry for delivery in deliveries]
         if self._settles_by_hand:
             batch.begun.update((entry.id, started) for entry in entries)
         try:
@@ -278,23 +309,10 @@ class Crew:
         for entry in entries:
             self._desk.failed(batch, entry, error)
 
-    def _is_fit(self, batch: Batch, entry: FetchedEntry) -> bool:
-        """False if `entry` cannot, need not, or must not be handled; that is taken care of."""
-        if isinstance(entry, Malformed):
-            self._desk.malformed(batch, entry)
-            return False
-        if (entry.stream, entry.id) in self._lost:
-            self._desk.let_go(batch, entry)
-            return False
-        if has_expired(entry.message):
-            self._desk.failed(batch, entry, ExpiredError("it expired before it was handled"))
-            return False
-        return True
-
     def _turn_page(self) -> None:
         self._desk.flush()
         self._batch = None
-        if not self._is_held:
+        if not self.is_held:
             self._next_page()
 
     def _next_page(self) -> None:
@@ -327,25 +345,9 @@ class Crew:
                 future.set_result(None)
                 return
 
-    async def _watch(self) -> None:
-        while True:
-            await asyncio.sleep(min(1.0, self._timeout / 4))
-            now = self.heartbeat = _clock()
-            for slot in self.all_slots:
-                if slot.work is not None and now - slot.started > self._timeout:
-                    slot.time_out()
-                    if now - slot.started > self._timeout + _GRACE and not slot.is_reported:
-                        slot.is_reported = True
-                        self._report(slot, now - slot.started)
-
-    def _report(self, slot: Slot, seconds: float) -> None:
-        for entry in slot.entries:
-            facts = (entry.message.id, entry.origin, seconds, False)
-            self._duty.tell(HandlerStuck, *facts)
-
 
 async def _stubborn(slots: Sequence[Slot]) -> set[Place]:
     """Wait a moment for runners that were told to end; returns what is run by those that do not."""
     if tasks := [slot.task for slot in slots if slot.task is not None]:
-        await asyncio.wait(tasks, timeout=_GRACE)
+        await asyncio.wait(tasks, timeout=GRACE)
     return {(entry.stream, entry.id) for slot in slots if slot.goes_on for entry in slot.entries}

@@ -72,8 +72,14 @@ class Delivery(Struct, Generic[T], frozen=True, gc=False):
 
     @property
     def fence(self) -> int:
-        """Rises when entries are taken from this consumer; for stores that can refuse a late writer."""
-        return self.entry.fence
+        """How often the group was handed this message, this time included: a fencing token.
+
+        It is larger than in every earlier delivery of the message to this group, be it a retry, a replay, or one that
+        was taken over from a worker whose lease ran out. So a store that keeps the largest one it has seen for an
+        `entry_id`, and refuses writes that carry a smaller one, is safe from a worker that woke up too late. Only a
+        group that was itself deleted and made again counts from 1.
+        """
+        return self.entry.state.deliveries
 
     async def ack(self) -> None:
         """It is done, for good once this returns. Raises `LeaseLostError` if another consumer holds it by now.

@@ -10,7 +10,7 @@ from penstock.delivery.holdings import Batch, Holdings, Outcomes
 from penstock.delivery.outcome import Dead, RetryAfter, Snooze, decide
 from penstock.delivery.settlement import Settlement
 from penstock.errors import DeliveryError, ExpiredError, LeaseLostError, UnhandledTypeError
-from penstock.events import Failed, Handled, Lost, Scope, Skipped
+from penstock.events import Failed, Handled, Scope, Skipped
 from penstock.options import AckMode
 
 _FLUSH_SECONDS = 0.002
@@ -85,19 +85,17 @@ class Desk:
 
     def malformed(self, batch: Batch, entry: Malformed) -> None:
         """`entry` cannot be read, or is not there any more: dead-letter what is left of it."""
-        if entry.lost:
-            self._duty.tell(Lost, entry.origin, entry.origin, 1, entry.error.reason)
         self.refuse(batch, entry, entry.error.reason)
 
     def let_go(self, batch: Batch, entry: FetchedEntry) -> None:
         """`entry` is somebody else's by now: nothing is to be settled."""
         self._holdings.settled(batch, [entry.id])
 
-    async def settle_on_receipt(self, batch: Batch, entries: Sequence[ClaimedMessage]) -> None:
-        """Ack entries before they are run: from now on they are delivered at most once."""
-        ids = [entry.id for entry in entries]
-        await self._settlement.ack(batch, ids)
+    async def settle_on_receipt(self, batch: Batch, ids: Sequence[str]) -> frozenset[str]:
+        """Ack entries before they are run: those that it returns are to be run now, or never."""
+        ours = await self._settlement.ack(batch, ids)
         self._holdings.settled(batch, ids)
+        return ours
 
     async def settle_by_hand(self, entry: ClaimedMessage, error: BaseException | None) -> None:
         """As if the handler had ended now, well or with `error`; returns when it is settled."""

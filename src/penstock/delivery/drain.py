@@ -4,14 +4,15 @@ import asyncio
 import time
 from collections.abc import Awaitable, Collection
 
+from penstock.delivery.admission import Admission
 from penstock.delivery.crew import Crew
 from penstock.delivery.desk import Desk
 from penstock.delivery.duty import Duty
+from penstock.delivery.handback import hand_back
 from penstock.delivery.holdings import Holdings, Place
 from penstock.delivery.suspects import Suspects
 from penstock.errors import PenstockError
 from penstock.events import Scope, Stopped
-from penstock.options import AckMode
 
 _LEAST_SECONDS = 1.0  # for the server, even when handlers have used up all the time there was
 
@@ -26,6 +27,7 @@ class Drain:
         desk: Desk,
         holdings: Holdings,
         suspects: Suspects,
+        admission: Admission,
     ) -> None:
         self._duty = duty
         self._plan = duty.plan
@@ -33,6 +35,7 @@ class Drain:
         self._desk = desk
         self._holdings = holdings
         self._suspects = suspects
+        self._admission = admission
         self._deadline = 0.0
         self._handed_back = 0
 
@@ -40,14 +43,10 @@ class Drain:
         """Nothing reads any more when this is called. What the server does not take in time comes back by itself."""
         self._deadline = time.monotonic() + self._plan.options.drain.total_seconds()
         await self._try(self._stop_reading())
-        acked_before = self._plan.options.ack is AckMode.ON_RECEIVE
-        if not acked_before:  # else it can only be run, or lost
-            await self._try(self._hand_back(self._crew.take_back() | self._suspects.take_back()))
+        await self._try(self._hand_back(self._crew.take_back() | self._suspects.take_back()))
         stubborn = await self._crew.close(self._left)
         stubborn |= await self._suspects.close(self._left)
-        if acked_before:
-            for _, id in self._crew.take_back() | self._suspects.take_back():
-                self._desk.dropped(id, "it was not begun")
+        await self._admission.close(max(_LEAST_SECONDS, self._left))
         await self._desk.close(max(_LEAST_SECONDS, self._left))
         self._holdings.forget(stubborn)
         # Those that were interrupted, and those that were read but never came to be run.
@@ -72,12 +71,7 @@ class Drain:
         self._handed_back += await self._duty.backend.stop_reading(plan.streams, plan.group, plan.consumer)
 
     async def _hand_back(self, places: Collection[Place]) -> None:
-        # Forgotten first: a renewal that came after the release would make them ours again.
-        self._holdings.forget(places)
-        for stream in self._plan.streams:
-            if ids := [id for where, id in places if where == stream]:
-                lost = await self._duty.backend.release(stream, self._plan.group, self._plan.consumer, ids)
-                self._handed_back += len(ids) - len(lost)
+        self._handed_back += await hand_back(self._duty, self._holdings, places)
 
     async def _leave(self) -> None:
         for stream in self._plan.streams:

@@ -1,13 +1,11 @@
 """What is leased to this worker: batches of entries, from the read that brought them until the last one is settled.
 
-The lease thread looks in here too. It only reads, and only lists that are appended to, so neither side needs a lock.
+The lease thread looks in here too. It only reads, and never walks through what may change: neither side needs a lock.
 """
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import Collection, Iterator, Sequence
-from itertools import chain
 from typing import Any, NamedTuple, TypeAlias
 
 from penstock.backend.entry import ClaimedMessage, DeadLetter, FetchedEntry, Park
@@ -25,26 +23,28 @@ class Batch:
         "begun",
         "by_hand",
         "claimed",
+        "claimed_at",
         "dead",
         "done",
         "fence",
         "has_suspects",
         "ids",
-        "left",
+        "leased_at",
+        "open",
         "parked",
         "pieces",
-        "read_at",
         "seconds",
-        "settled",
         "stream",
         "waiting",
     )
 
-    def __init__(self, sheaf: Sheaf) -> None:
+    def __init__(self, sheaf: Sheaf, leased_at: float) -> None:
         self.stream = sheaf.stream
         self.fence = sheaf.fence
         self.ids = ids = sheaf.ids
-        self.read_at = time.monotonic()
+        self.leased_at = leased_at
+        """By the monotonic clock, not after the server began to count."""
+
         self.waiting: Iterator[Any] = iter(sheaf)
         """Not begun yet. Shared by all runners: each takes the next one from here."""
 
@@ -58,6 +58,9 @@ class Batch:
         self.claimed: dict[str, ClaimedMessage] = {}
         """By id, with consumer dedupe: what must be known of an entry when it is done."""
 
+        self.claimed_at = leased_at
+        """When they were claimed for handling, with consumer dedupe."""
+
         self.parked: list[Park] = []
         self.dead: list[DeadLetter] = []
         self.seconds = 0.0
@@ -69,8 +72,8 @@ class Batch:
         self.by_hand: set[str] | None = None
         """Entry ids that a handler has settled itself: how it ends makes no difference to them any more."""
 
-        self.left = len(ids)
-        self.settled: list[Sequence[str]] = []
+        self.open = set(ids)
+        """Not settled yet."""
 
     def take_all(self) -> list[FetchedEntry]:
         """Everything that is not begun; it will not be."""
@@ -85,8 +88,8 @@ class Batch:
         return taken
 
     def unsettled(self) -> list[str]:
-        settled = set(chain.from_iterable(tuple(self.settled)))
-        return [id for id in self.ids if id not in settled]
+        still = self.open
+        return [id for id in self.ids if id in still]
 
 
 class Outcomes(NamedTuple):
@@ -121,20 +124,20 @@ class Holdings:
         self.batches.append(batch)
 
     def settled(self, batch: Batch, ids: Sequence[str]) -> None:
-        """These need no care any more; each is told once."""
-        batch.settled.append(ids)
-        batch.left -= len(ids)
-        self.finished += len(ids)
+        """These need no care any more."""
+        before = len(batch.open)
+        batch.open.difference_update(ids)
+        self.finished += before - len(batch.open)
         if self.lost:
             self.lost.difference_update([(batch.stream, id) for id in ids])
-        if batch.left <= 0 and batch in self.batches:
+        if not batch.open and batch in self.batches:
             self.batches.remove(batch)
         self._changed.set()
 
     def find(self, entry: FetchedEntry) -> Batch | None:
         """The batch this very entry is in, unless it is settled."""
         for batch in self.batches:
-            if batch.stream == entry.stream and entry.id in batch.unsettled():
+            if batch.stream == entry.stream and entry.id in batch.open:
                 return batch
         return None
 
@@ -155,7 +158,7 @@ class Holdings:
 
     @property
     def count(self) -> int:
-        return sum(batch.left for batch in self.batches)
+        return sum(len(batch.open) for batch in self.batches)
 
     async def fewer_than(self, most: int) -> None:
         """Returns when less than so many are unsettled."""
@@ -175,6 +178,6 @@ class Holdings:
             if begun < moment
         }
 
-    def read_before(self, moment: float) -> list[tuple[str, list[str]]]:
-        """(stream, unsettled entry ids) of the batches that were read so long ago."""
-        return [(batch.stream, batch.unsettled()) for batch in tuple(self.batches) if batch.read_at <= moment]
+    def leased_before(self, moment: float) -> list[tuple[str, list[str]]]:
+        """(stream, unsettled entry ids) of the batches whose leases began so long ago."""
+        return [(batch.stream, batch.unsettled()) for batch in tuple(self.batches) if batch.leased_at <= moment]

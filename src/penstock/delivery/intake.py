@@ -1,5 +1,6 @@
 """From what was read to what is run: whatever must happen to entries before their handler sees them."""
 
+import time
 from collections.abc import Sequence
 from datetime import timedelta
 
@@ -10,10 +11,8 @@ from penstock.delivery.desk import Desk
 from penstock.delivery.duty import Duty
 from penstock.delivery.holdings import Batch, Holdings
 from penstock.delivery.settlement import claim_of
-from penstock.delivery.suspects import MOST_SUSPECTS
 from penstock.errors import PenstockError
 from penstock.events import Scope
-from penstock.options import AckMode
 
 _BUSY_DELAY = timedelta(seconds=1)
 
@@ -26,12 +25,11 @@ class Intake:
         self._plan = duty.plan
         self._desk = desk
         self._holdings = holdings
-        options = duty.plan.options
-        self.looks_at_each = options.dedupe is not None or options.ack is AckMode.ON_RECEIVE
+        self.looks_at_each = duty.plan.options.dedupe is not None
 
-    async def take(self, sheaf: Sheaf) -> Batch:
-        """A batch, ready to be run."""
-        batch = Batch(sheaf)
+    async def take(self, sheaf: Sheaf, leased_at: float) -> Batch:
+        """A batch, ready to be run. Its leases began at that moment, by the monotonic clock, or later."""
+        batch = Batch(sheaf, leased_at)
         self._holdings.add(batch)
         if self.looks_at_each:
             readable = []
@@ -40,20 +38,17 @@ class Intake:
                     self._desk.malformed(batch, entry)
                 else:
                     readable.append(entry)
-            batch.waiting = iter(await self._looked_at(batch, readable))
+            batch.claimed_at = time.monotonic()
+            batch.waiting = iter(await self.unhandled(batch, readable) if readable else ())
         return batch
 
-    async def _looked_at(self, batch: Batch, entries: list[ClaimedMessage]) -> list[ClaimedMessage]:
-        if self._plan.options.dedupe is not None and entries:
-            entries = await self._unhandled(batch, entries)
-        if self._plan.options.ack is AckMode.ON_RECEIVE and entries:
-            await self._desk.settle_on_receipt(batch, entries)
-        return entries
+    async def unhandled(self, batch: Batch, entries: Sequence[ClaimedMessage]) -> list[ClaimedMessage]:
+        """Those that nobody has handled, or is handling, under the same message id; ours for the timeout and one lease.
 
-    async def _unhandled(self, batch: Batch, entries: Sequence[ClaimedMessage]) -> list[ClaimedMessage]:
-        """Those that nobody has handled, or is handling, under the same message id."""
+        Raises only if the worker is stopping.
+        """
         new = []
-        batch.claimed = {entry.id: entry for entry in entries}
+        batch.claimed.update((entry.id, entry) for entry in entries)
         for entry, handling in zip(entries, await self._claims(entries), strict=True):
             if handling is Handling.NEW:
                 new.append(entry)
@@ -68,9 +63,7 @@ class Intake:
 
     async def _claims(self, entries: Sequence[ClaimedMessage]) -> list[Handling]:
         claims = [claim_of(entry) for entry in entries]
-        # As long as the last of so many suspects may have to wait for its turn. The same entry may claim again whenever
-        # it likes, so a claim that outlives its holder only delays copies of the message.
-        lease = (MOST_SUSPECTS + 1) * self._plan.options.timeout + self._plan.lease
+        lease = self._plan.options.timeout + self._plan.lease
         pace = Pace()
         while True:
             try:

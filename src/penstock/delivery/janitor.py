@@ -3,10 +3,11 @@
 import asyncio
 import random
 import time
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from functools import partial
 
 from penstock.delivery.duty import Duty
-from penstock.delivery.outlook import Outlook
 from penstock.errors import PenstockError
 from penstock.events import DeadLettersDropped, Scope, Trimmed
 
@@ -14,16 +15,14 @@ _EVERY_SECONDS = 30.0
 _IDLE_CONSUMER = timedelta(hours=1)
 _PER_STEP = 1000
 _MOST_STEPS = 1000
-_LAST_ID = "18446744073709551615-18446744073709551615"
 
 
 class Janitor:
     """The cleaning loop of one worker. Every step is safe beside those of other workers."""
 
-    def __init__(self, duty: Duty, outlook: Outlook) -> None:
+    def __init__(self, duty: Duty) -> None:
         self._duty = duty
         self._plan = duty.plan
-        self._outlook = outlook
 
     async def run(self) -> None:
         """Until cancelled."""
@@ -32,34 +31,30 @@ class Janitor:
             await self.clean()
 
     async def clean(self) -> None:
-        """One round."""
-        try:
-            await self._trim()
-            await self._bound_dead_letters()
-            for stream in self._plan.streams:
-                await self._duty.backend.forget_idle(stream, self._plan.group, _IDLE_CONSUMER)
-        except PenstockError as error:
-            self._duty.trouble(Scope.UPKEEP, error)
+        """One round: every step is tried, whatever became of the others, and what fails is told."""
+        forget = [partial(self._forget_idle, stream) for stream in self._plan.streams]
+        steps: list[Callable[[], Awaitable[None]]] = [self._trim, self._bound_dead_letters, *forget]
+        for step in steps:
+            try:
+                await step()
+            except PenstockError as error:
+                self._duty.trouble(Scope.UPKEEP, error)
 
     async def _trim(self) -> None:
         retention = self._plan.options.retention
         if retention is None:
             return
-        await self._trim_to(_id_before(retention.keep), _MOST_STEPS * _PER_STEP)
-        sighting = self._outlook.sighting
-        if retention.max_entries is not None and sighting is not None and sighting.length > retention.max_entries:
-            # Up to the horizon, however young: what is settled may go when there is too much of it.
-            await self._trim_to(_LAST_ID, sighting.length - retention.max_entries)
-
-    async def _trim_to(self, floor: str, most: int) -> None:
-        removed = 0
-        while removed < most:
-            trimmed = await self._duty.backend.trim(self._plan.topic, floor, min(_PER_STEP, most - removed))
+        floor = _id_before(retention.keep)
+        for _ in range(_MOST_STEPS):
+            trimmed = await self._duty.backend.trim(
+                self._plan.topic, floor, _PER_STEP, max_entries=retention.max_entries
+            )
             if not trimmed.removed:
                 break
-            removed += trimmed.removed
-            facts = (trimmed.removed, trimmed.horizon, trimmed.pinned_by)
-            self._duty.tell(Trimmed, *facts)
+            self._duty.tell(Trimmed, trimmed.removed, trimmed.horizon, trimmed.pinned_by)
+
+    async def _forget_idle(self, stream: str) -> None:
+        await self._duty.backend.forget_idle(stream, self._plan.group, _IDLE_CONSUMER)
 
     async def _bound_dead_letters(self) -> None:
         bounds, dropped = self._plan.options.dead_letters, 0

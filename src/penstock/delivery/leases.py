@@ -41,7 +41,7 @@ class Tenancy:
         if not self._is_stuck(now):
             self._reported = False
             return None
-        running = [slot for slot in self._crew.all_slots if slot.work is not None]
+        running = [slot for slot in self._crew.all_slots if slot.work is not None and slot.started <= now]
         return max(running, key=lambda slot: slot.started, default=None)
 
     def is_first_report(self) -> bool:
@@ -61,7 +61,7 @@ class Tenancy:
         if self.plan.options.ack is AckMode.MANUAL:
             # It may have left its runner without a word; only the time since it was begun tells how long it was held.
             late |= self.holdings.begun_before(now - self._timeout)
-        held = self.holdings.read_before(now - self.period)
+        held = self.holdings.leased_before(now - self.period)
         return [(stream, [id for id in ids if (stream, id) not in late]) for stream, ids in held]
 
     def _is_stuck(self, now: float) -> bool:

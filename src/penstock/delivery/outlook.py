@@ -3,6 +3,7 @@
 import asyncio
 
 from penstock.backend import keys
+from penstock.backend.facts import position
 from penstock.backend.sighting import Sighting
 from penstock.delivery.duty import Duty
 from penstock.events import GroupRestored, Lost, PauseChanged
@@ -25,34 +26,43 @@ class Outlook:
         return self._known
 
     async def enter(self) -> None:
-        """Make sure that topic, group and retry stream are there."""
-        plan = self._plan
-        await self._duty.backend.register(plan.topic)
-        await self._duty.backend.create_group(plan.topic, plan.group, plan.start)
-        await self._duty.backend.create_group(keys.retry(plan.topic, plan.group), plan.group)
-        await self.look()
+        """Make sure that topic, group and retry stream are there; the plan's start is for a group nobody ever had."""
+        plan, backend = self._plan, self._duty.backend
+        await backend.register(plan.topic)
+        seen = await backend.watch(plan.topic, plan.group)
+        if not seen.group_exists:
+            if seen.previous_epoch is None:
+                await backend.create_group(plan.topic, plan.group, plan.start)
+            else:
+                await self.restore()
+            seen = await backend.watch(plan.topic, plan.group)
+        await backend.create_group(keys.retry(plan.topic, plan.group), plan.group)
+        await self._saw(seen)
 
     async def not_paused(self) -> None:
         await self._running.wait()
 
     async def look(self) -> None:
         """Look once, and tell listeners what has changed for the worse."""
-        plan = self._plan
-        seen, known = await self._duty.backend.watch(plan.topic, plan.group), self._known
-        if not seen.group_exists:
+        seen = await self._duty.backend.watch(self._plan.topic, self._plan.group)
+        if seen.group_exists:
+            await self._saw(seen)
+        else:
             await self.restore()
-            return
-        self._known = seen
+
+    async def _saw(self, seen: Sighting) -> None:
+        known, self._known = self._known, seen
         await self._obey(paused=seen.paused)
         was_epoch = seen.previous_epoch or (known.epoch if known is not None else None)
         if was_epoch is not None and was_epoch != seen.epoch:
             if not self._told_replaced:
                 self._tell_replaced(seen, known)
             self._told_replaced = False
-        elif known is not None and _order(seen.last_id) < _order(known.last_id):
+        elif known is not None and _position(seen.last_id) < _position(known.last_id):
             self._duty.tell(Lost, seen.last_id, known.last_id, None, _WENT_BACK)
         elif seen.missed:
-            until = seen.first_id if _order(seen.last_delivered) < _order(seen.first_id) else seen.last_delivered
+            is_behind = _position(seen.last_delivered) < _position(seen.first_id)
+            until = seen.first_id if is_behind else seen.last_delivered
             self._duty.tell(Lost, seen.previous_last_delivered or "0-0", until, seen.missed, _TRIMMED)
         elif seen.deleted_unread is not None:
             self._duty.tell(Lost, seen.last_delivered, seen.deleted_unread, None, _DELETED)
@@ -86,10 +96,9 @@ class Outlook:
             self._duty.tell(PauseChanged, paused)
 
 
-def _order(id: str | None) -> tuple[int, int]:
-    """Entry ids as numbers, for comparing; none at all comes before the first."""
-    milliseconds, _, sequence = (id or "0-0").partition("-")
-    return int(milliseconds), int(sequence)
+def _position(id: str | None) -> tuple[int, int]:
+    """For comparing; none at all comes before the first."""
+    return position(id or "0-0")
 
 
 _TRIMMED = "they were trimmed or deleted before the group had read them"

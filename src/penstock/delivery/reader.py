@@ -14,7 +14,6 @@ from penstock.delivery.outlook import Outlook
 from penstock.delivery.together import to_the_end
 from penstock.errors import GroupMissingError, PenstockError
 from penstock.events import Scope
-from penstock.options import AckMode
 
 _BLOCK = timedelta(seconds=5)
 _MOST_HELD = 10_000
@@ -49,9 +48,9 @@ class Reader:
             # Outcomes that the server does not take are held, and renewed; reading on would only add to them.
             await self._holdings.fewer_than(_MOST_HELD + 4 * self._plan.concurrency)
             await self._outlook.not_paused()  # the last thing to wait for: the others may take long
+            if not self._crew.is_hungry:
+                continue
             count = self._appetite.next(self._crew.free, self._holdings.finished)
-            if self._plan.options.ack is AckMode.ON_RECEIVE:
-                count = min(count, self._crew.free)  # what is acked must be begun at once, or a crash would lose it all
             if not count:
                 await self._crew.somebody_free()
                 continue
@@ -68,7 +67,7 @@ class Reader:
 
     async def _read(self, count: int) -> None:
         plan = self._plan
-        ahead = self._plan.options.ack is not AckMode.ON_RECEIVE and self._appetite.may_read_ahead(count)
+        ahead = self._appetite.may_read_ahead(count)
         # An answer to what was asked ahead may have waited for us since then, with nobody renewing its leases.
         leased_at = self._read_at if self._asked_ahead else time.monotonic()
         sheaves = await self._duty.backend.read_sheaves(
@@ -79,30 +78,31 @@ class Reader:
         for sheaf in sheaves:
             self._appetite.got(len(sheaf), count, sheaf.mean_bytes)
         if self._intake.looks_at_each:  # which takes round trips
-            await to_the_end(self._hand_over(sheaves, is_stale=is_stale))
+            await to_the_end(self._hand_over(sheaves, leased_at, is_stale=is_stale))
         else:
-            await self._hand_over(sheaves, is_stale=is_stale)
+            await self._hand_over(sheaves, leased_at, is_stale=is_stale)
 
-    async def _hand_over(self, sheaves: list[Sheaf], *, is_stale: bool) -> None:
+    async def _hand_over(self, sheaves: list[Sheaf], leased_at: float, *, is_stale: bool) -> None:
         for sheaf in sheaves:
             if is_stale:
                 # Waiting so long, we may have taken some of it over from ourselves.
                 sheaf = sheaf.without(frozenset(self._holdings.unsettled(sheaf.stream)))  # noqa: PLW2901
             if not sheaf.ids:
                 continue
-            batch = await self._intake.take(sheaf)
+            batch = await self._intake.take(sheaf, leased_at)
             if is_stale:
                 await self._renew(batch)
             self._crew.give(batch)
 
     async def _renew(self, batch: Batch) -> None:
         """Find out what others have taken meanwhile: the crew passes it by."""
-        plan = self._plan
+        plan, now = self._plan, time.monotonic()
         try:
             lost = await self._duty.backend.renew(batch.stream, plan.group, plan.consumer, batch.ids)
         except PenstockError as error:
             self._tell(error)  # then the settle will tell
         else:
+            batch.leased_at = now
             self._holdings.lost.update((batch.stream, id) for id in lost)
 
     async def _restore(self) -> None:

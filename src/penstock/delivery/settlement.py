@@ -1,13 +1,14 @@
 """Outcomes on their way to the server: tried until it takes them, then told to listeners."""
 
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 
 from penstock.backend.entry import Claim, ClaimedMessage, DeadLetter, FetchedEntry, Malformed, Park, Settled
 from penstock.backend.pace import Pace
 from penstock.delivery.duty import Duty
 from penstock.delivery.holdings import Batch, Outcomes
 from penstock.errors import GroupMissingError, PenstockError
-from penstock.events import DeadLettered, Fenced, Handled, Parked, Scope
+from penstock.events import DeadLettered, Fenced, Handled, Lost, Parked, Scope
 
 
 class Settlement:
@@ -35,18 +36,33 @@ class Settlement:
             fenced += settled.fenced
             self._tell_parked(parked, settled)
         if dead:
-            settled = await self._insist([letter.entry.id for letter in dead], lambda: self._settle(batch, dead=dead))
-            fenced += settled.fenced
-            self._tell_dead(dead, settled)
+            fenced += await self._bury(batch, dead)
         if self._dedupe is not None and (parked or dead):
             await self._give_up_claims([*[park.entry for park in parked], *[letter.entry for letter in dead]])
         if fenced:
             self._duty.tell(Fenced, fenced)
         return frozenset(fenced)
 
-    async def ack(self, batch: Batch, ids: Sequence[str]) -> None:
-        """Have entries done before they are run."""
-        await self._insist(ids, lambda: self._complete(batch, ids), is_begun=False)
+    async def ack(self, batch: Batch, ids: Sequence[str]) -> frozenset[str]:
+        """Have entries done before they are run; returns those that are still ours to run."""
+        settled = await self._insist(ids, lambda: self._complete(batch, ids), is_begun=False)
+        return frozenset(ids).difference(settled.fenced)
+
+    async def _bury(self, batch: Batch, dead: Sequence[DeadLetter]) -> tuple[str, ...]:
+        """Returns what was another consumer's by then."""
+        fenced: tuple[str, ...] = ()
+        if present := [letter for letter in dead if not _is_lost(letter)]:
+            ids = [letter.entry.id for letter in present]
+            settled = await self._insist(ids, lambda: self._settle(batch, dead=present))
+            self._tell_dead([letter for letter in present if letter.entry.id not in settled.fenced])
+            fenced = settled.fenced
+        for letter in filter(_is_lost, dead):
+            # Every worker of the group sees that it is gone. One by one, so that each knows which it was that moved it.
+            settle = partial(self._settle, batch, dead=[letter])
+            if (await self._insist([letter.entry.id], settle)).ok:
+                self._duty.tell(Lost, letter.entry.origin, letter.entry.origin, 1, letter.reason)
+                self._tell_dead([letter])
+        return fenced
 
     async def _insist(
         self, ids: Sequence[str], act: Callable[[], Awaitable[Settled]], *, is_begun: bool = True
@@ -88,18 +104,21 @@ class Settlement:
             self._duty.trouble(Scope.SETTLE, error)  # they run out by themselves, and the same entry may claim again
 
     def _tell_parked(self, parked: Sequence[Park], settled: Settled) -> None:
-        for park in parked if settled.ok else ():
+        for park in parked:
             if park.entry.id not in settled.fenced:
                 delay = park.delay.total_seconds()
                 self._on_park(delay)
                 self._duty.tell(Parked, park.entry.message.id, park.entry.origin, park.attempt, delay, park.reason)
 
-    def _tell_dead(self, dead: Sequence[DeadLetter], settled: Settled) -> None:
-        for letter in dead if settled.ok else ():
+    def _tell_dead(self, dead: Sequence[DeadLetter]) -> None:
+        for letter in dead:
             entry = letter.entry
-            if entry.id not in settled.fenced:
-                id = None if isinstance(entry, Malformed) else entry.message.id
-                self._duty.tell(DeadLettered, id, entry.origin, entry.state.attempt, letter.reason, letter.error)
+            id = None if isinstance(entry, Malformed) else entry.message.id
+            self._duty.tell(DeadLettered, id, entry.origin, entry.state.attempt, letter.reason, letter.error)
+
+
+def _is_lost(letter: DeadLetter) -> bool:
+    return isinstance(letter.entry, Malformed) and letter.entry.lost
 
 
 def claim_of(entry: ClaimedMessage) -> Claim:

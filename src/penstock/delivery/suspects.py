@@ -4,10 +4,14 @@ Each is marked before it runs, and none runs beside another suspect. If the proc
 one was running. That is no proof yet, since a new message may have done it: from then on the marked one runs with
 nothing at all beside it. If it dies so once, and its attempts are used up, counting from the first time it was marked,
 it is given up: it has then killed one worker more than its attempts, the first one before anybody could know.
+
+What hangs, and cannot be stopped, ends the same way. A worker that is stuck in it does not run it once more beside
+itself; it counts a start for every time that nobody else took it either.
 """
 
 import asyncio
 from collections import deque
+from contextlib import suppress
 
 from msgspec.structs import replace
 
@@ -16,21 +20,24 @@ from penstock.backend.pace import Pace
 from penstock.delivery.crew import Crew
 from penstock.delivery.desk import Desk
 from penstock.delivery.duty import Duty
-from penstock.delivery.holdings import Batch, Place
+from penstock.delivery.handback import hand_back
+from penstock.delivery.holdings import Batch, Holdings, Place
 from penstock.errors import PenstockError
 from penstock.events import Scope
 
-MOST_SUSPECTS = 64
+_MOST = 64
 
 
 class Suspects:
     """A queue of suspects, and the one runner that takes them."""
 
-    def __init__(self, duty: Duty, crew: Crew, desk: Desk) -> None:
+    def __init__(self, duty: Duty, crew: Crew, desk: Desk, holdings: Holdings) -> None:
         self._duty = duty
         self._plan = duty.plan
         self._crew = crew
         self._desk = desk
+        self._holdings = holdings
+        self._lease = duty.plan.lease.total_seconds()
         self._queue: deque[tuple[Batch, ClaimedMessage]] = deque()
         self._arrived = asyncio.Event()
         self.task: asyncio.Task[None] | None = None
@@ -39,7 +46,7 @@ class Suspects:
     @property
     def room(self) -> int:
         """How many more may be taken over now."""
-        return max(0, MOST_SUSPECTS - len(self._queue))
+        return max(0, _MOST - len(self._queue))
 
     def add(self, batch: Batch) -> None:
         batch.has_suspects = True
@@ -68,6 +75,12 @@ class Suspects:
             self.task.cancel()
         return await self._crew.close_lone()
 
+    def abandon(self) -> None:
+        """Begin nothing more, at once."""
+        self._queue.clear()
+        if self.task is not None:
+            self.task.cancel()
+
     async def _run(self) -> None:
         while not self._is_closing:
             await self._arrived.wait()
@@ -77,22 +90,41 @@ class Suspects:
                 await self._try(batch, entry)
 
     async def _try(self, batch: Batch, entry: ClaimedMessage) -> None:
-        starts = await self._mark(entry, only_first=True)
+        is_stuck_here = entry.id in self._crew.stuck(entry.stream)
+        starts, budget = await self._mark(entry, only_first=not is_stuck_here), self._budget(entry)
         if starts is None:
             self._desk.let_go(batch, entry)
+        elif is_stuck_here:
+            if starts > budget:
+                self._give_up(batch, entry, starts)
+            else:
+                self._desk.let_go(batch, entry)
         elif starts > 0:
             batch.waiting = iter((entry,))
             await self._crew.run_outside(batch)
-        elif -starts > max(1, self._plan.retry.attempts - entry.state.attempt):
-            reason = f"it was begun {-starts} times by workers that died, or lost their lease, before it was done"
-            self._desk.refuse(batch, _at_attempt(entry, entry.state.attempt - starts - 1), reason)
+        elif -starts > max(1, budget):
+            self._give_up(batch, entry, -starts)
         else:
             await self._try_alone(batch, entry)
         # Settled before the next one begins: were we killed by that one, this one would be blamed too.
         await self._desk.settled()
 
+    def _budget(self, entry: ClaimedMessage) -> int:
+        return self._plan.retry.attempts - entry.state.attempt
+
+    def _give_up(self, batch: Batch, entry: ClaimedMessage, starts: int) -> None:
+        reason = f"it was begun {starts} times by workers that died, lost their lease, or hang in it"
+        self._desk.refuse(batch, _at_attempt(entry, entry.state.attempt + starts - 1), reason)
+
     async def _try_alone(self, batch: Batch, entry: ClaimedMessage) -> None:
-        async with self._crew.alone():
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._lease):  # until then others go on as if there were nothing to wait for
+                await self._crew.quiet()
+        with self._crew.held():
+            await self._hold_nothing_back()
+            await self._crew.quiet()
+            if self._duty.is_stopping:
+                return  # it is handed back with the rest
             # Marked only now: whatever killed us while we waited was not this one.
             starts = await self._mark(entry)
             if starts is None:
@@ -101,6 +133,15 @@ class Suspects:
             batch.waiting = iter((_at_attempt(entry, entry.state.attempt + starts - 2),))
             await self._crew.run_outside(batch)
             await self._desk.settled()  # before anything else may begin, and kill us with this one still marked
+
+    async def _hold_nothing_back(self) -> None:
+        """What we have read and cannot begin now is for others to have, and we read no more of it."""
+        plan = self._plan
+        try:
+            await self._duty.backend.stop_reading(plan.streams, plan.group, plan.consumer)
+            await hand_back(self._duty, self._holdings, self._crew.take_back())
+        except PenstockError as error:
+            self._duty.trouble(Scope.RECLAIM, error)  # then it waits for us, or comes back by itself
 
     async def _mark(self, entry: ClaimedMessage, *, only_first: bool = False) -> int | None:
         pace = Pace()

@@ -5,6 +5,7 @@ import random
 import time
 from contextlib import suppress
 
+from penstock.backend.entry import FetchedEntry
 from penstock.backend.sheaf import Sheaf
 from penstock.delivery.crew import Crew
 from penstock.delivery.duty import Duty
@@ -39,6 +40,7 @@ class Takeover:
         self._holdings = holdings
         self._suspects = suspects
         self._outlook = outlook
+        self._acks_first = duty.plan.options.ack is AckMode.ON_RECEIVE
         self._has_left_some = False
 
     async def run(self) -> None:
@@ -66,28 +68,50 @@ class Takeover:
     async def _scan(self, stream: str) -> None:
         try:
             for _ in range(_CALLS_PER_SCAN):
-                if not self._suspects.room or not await to_the_end(self._take(stream)):
-                    return
+                if not self._room or not await to_the_end(self._take(stream)):
+                    break
+            if (hanging := self._crew.stuck(stream)) and self._room and not self._acks_first:
+                await to_the_end(self._take(stream, hanging))
         except GroupMissingError:
             return  # the reader meets it too, and sees to it
         except PenstockError as error:
             self._duty.trouble(Scope.RECLAIM, error)
 
-    async def _take(self, stream: str) -> bool:
-        """Take over some; False if there were none."""
-        plan, running, room = self._plan, self._holdings.unsettled(stream), self._crew.room
+    @property
+    def _room(self) -> int:
+        return self._crew.room if self._acks_first else self._suspects.room
+
+    async def _take(self, stream: str, hanging: frozenset[str] = frozenset()) -> bool:
+        """Take over some; False if there were none.
+
+        Of what we are stuck in ourselves only what is `hanging`, and if nobody else wanted it for another lease: to
+        count that. Else, once every worker is stuck in it, nobody would ever give it up.
+        """
+        now, plan, room = time.monotonic(), self._plan, 0 if hanging else self._crew.room
+        self._has_left_some |= self._crew.is_held
         entries = await self._duty.backend.reclaim_idle(
-            stream, plan.group, plan.consumer, plan.lease, self._suspects.room, handed_back=room, running=running
+            stream,
+            plan.group,
+            plan.consumer,
+            2 * plan.lease if hanging else plan.lease,
+            self._room,
+            handed_back=room,
+            running=[id for id in self._holdings.unsettled(stream) if id not in hanging],
         )
         # A read of ours may have brought some of them while we asked.
-        held = frozenset(self._holdings.unsettled(stream)) if entries else frozenset()
+        held = (frozenset(self._holdings.unsettled(stream)) if entries else frozenset()) - hanging
         entries = [entry for entry in entries if entry.id not in held]
         if not entries:
             return False
-        self._duty.tell(Reclaimed, len(entries), sum(entry.state.suspect for entry in entries))
-        if suspects := [entry for entry in entries if entry.state.suspect]:
-            self._suspects.add(await self._intake.take(Sheaf.of(suspects)))
-        if handed_back := [entry for entry in entries if not entry.state.suspect]:
-            self._has_left_some |= len(handed_back) >= room
-            self._crew.give(await self._intake.take(Sheaf.of(handed_back)))
+        suspects = [entry for entry in entries if self._is_suspect(entry)]
+        self._duty.tell(Reclaimed, len(entries), len(suspects))
+        if suspects:
+            self._suspects.add(await self._intake.take(Sheaf.of(suspects), now))
+        if others := [entry for entry in entries if not self._is_suspect(entry)]:
+            self._has_left_some |= len(others) >= room > 0
+            self._crew.give(await self._intake.take(Sheaf.of(others), now))
         return True
+
+    def _is_suspect(self, entry: FetchedEntry) -> bool:
+        # What is acked before it is run, and still pending, was never begun.
+        return entry.state.suspect and not self._acks_first

@@ -3,6 +3,7 @@
 import asyncio
 from typing import Any
 
+from penstock.delivery.admission import Admission
 from penstock.delivery.crew import Crew, Handle, Sort
 from penstock.delivery.desk import Desk
 from penstock.delivery.drain import Drain
@@ -32,17 +33,18 @@ class Worker:
         holdings = Holdings()
         promoter = Promoter(duty)
         desk = Desk(duty, holdings, Settlement(duty, on_park=promoter.expect))
-        crew = self._crew = Crew(duty, desk, holdings, handle, sort)
-        outlook = self._outlook = Outlook(duty)
         intake = Intake(duty, desk, holdings)
-        suspects = self._suspects = Suspects(duty, crew, desk)
+        admission = self._admission = Admission(duty, desk, holdings, intake)
+        crew = self._crew = Crew(duty, desk, holdings, admission, handle, sort)
+        outlook = self._outlook = Outlook(duty)
+        suspects = self._suspects = Suspects(duty, crew, desk, holdings)
         self._tenancy = Tenancy(duty, holdings, crew)
-        self._drain = Drain(duty, crew, desk, holdings, suspects)
+        self._drain = Drain(duty, crew, desk, holdings, suspects, admission)
         self._loops = (
             Reader(duty, crew, intake, holdings, outlook).run,
             Takeover(duty, crew, intake, holdings, suspects, outlook).run,
             promoter.run,
-            Janitor(duty, outlook).run,
+            Janitor(duty).run,
             self._look,
         )
 
@@ -67,6 +69,8 @@ class Worker:
             finally:
                 # Also if we were cancelled once more, by somebody who does not want to wait: nothing stays behind.
                 self._keeper.drop(self._tenancy)
+                self._suspects.abandon()
+                self._admission.abandon()
                 await self._crew.abandon()
         for task in endless:
             if task.done() and not task.cancelled() and (error := task.exception()) is not None:

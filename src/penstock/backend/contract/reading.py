@@ -87,8 +87,9 @@ class Reads(Protocol):
         Two callers never get the same entry, and the former owner's settle is fenced from then on. The consumer's own
         entries count too, since it may have died under this name, except those in `running` and what its reads will yet
         return. What its owner did not hand back is `suspect`; of what it did, no more than `handed_back` are taken.
-        Looks at a bounded part of the pending list and goes on from there next time. Entries trimmed or deleted while
-        pending come on top, `Malformed` and `lost`, until somebody acks or dead-letters them.
+        Looks at a bounded part of the pending list, takes about a MiB if the entries are large, and goes on from there
+        next time: only none means that there are no more in that part. Entries trimmed or deleted while pending come on
+        top, `Malformed` and `lost`, until somebody acks or dead-letters them.
         """
         ...
 

@@ -81,10 +81,11 @@ class LooksAfter(Protocol):
         """
         ...
 
-    async def trim(self, topic: str, floor: str, limit: int = 1000) -> Trimmed:
+    async def trim(self, topic: str, floor: str, limit: int = 1000, *, max_entries: int | None = None) -> Trimmed:
         """Drop entries older than `floor` that every group has settled and every durable cursor has passed.
 
-        Looks at about `limit` entries; repeat while it removes any. Atomic with the look at the groups. A topic that
-        nobody reads yet is not trimmed.
+        If there are more than `max_entries` then, younger ones go too, as many as are too many, the oldest first; but
+        none that somebody has not settled or passed. Looks at about `limit` entries; repeat while it removes any.
+        Atomic with the look at the groups, and with the count. A topic that nobody reads yet is not trimmed.
         """
         ...

@@ -49,6 +49,11 @@ def failure(reply: hiredis.ReplyError, doing: str) -> PenstockError:
     return kind(f"{doing}: the server answered {text!r}: {advice}")
 
 
+def is_replica(text: str) -> bool:
+    """Whether an error reply means that the server behind this connection is no primary (any more)."""
+    return _code(text) in ("READONLY", "MASTERDOWN")
+
+
 def _code(text: str) -> str:
     code = text.split(" ", 1)[0]
     if code == "UNBLOCKED":

@@ -1,7 +1,8 @@
 """One connection to the server: requests go out together, replies come back in order.
 
 Everything callers send during one turn of the event loop leaves in one write. A request that gets no reply in time
-ends the connection, because the replies behind it could no longer be told apart.
+ends the connection, because the replies behind it could no longer be told apart. So does a server that answers as a
+replica: after a failover the address may lead to the new primary, but only those who connect anew get there.
 """
 
 import asyncio
@@ -11,9 +12,11 @@ from typing import Any
 
 import hiredis
 
+from penstock.backend.redis.failures import is_replica
 from penstock.errors import ServerUnreachableError
 
 _OVERSLEPT = 0.1  # seconds
+_YOUNG = 0.1  # seconds: another connection would lead to the same server, and a busy caller would open thousands
 
 Reply = Any  # bytes, int, None, hiredis.ReplyError, or lists of these
 
@@ -29,6 +32,19 @@ class _Waiting:
         self.forgiven = False
 
 
+class _Errors:
+    """Makes the errors of a reader; an object of its own, for a reader that knew its link would never be collected."""
+
+    __slots__ = ("from_replica",)
+
+    def __init__(self) -> None:
+        self.from_replica = False
+
+    def __call__(self, text: str) -> hiredis.ReplyError:
+        self.from_replica = self.from_replica or is_replica(text)
+        return hiredis.ReplyError(text)
+
+
 class Link(asyncio.Protocol):
     """Speaks to the server over a transport that is open and logged in."""
 
@@ -38,15 +54,19 @@ class Link(asyncio.Protocol):
         self._place = place
         self.client_id: int | None = None
         self._loop = asyncio.get_running_loop()
-        self._reader = hiredis.Reader()
+        self._opened_at = self._loop.time()
+        self._errors = _Errors()
+        self._reader = hiredis.Reader(replyError=self._errors)
         self._waiting: deque[_Waiting] = deque()
         self._outgoing: list[bytes] = []
         self._timer: asyncio.TimerHandle | None = None
         self._closed_why: str | None = None
+        self._is_cut = False
         transport.set_protocol(self)
 
     @property
     def is_open(self) -> bool:
+        """Whether it takes requests. Once a replica has answered, it takes none, and ends with its last reply."""
         return self._closed_why is None
 
     def call(self, request: bytes, *, within: float, replies: int = 1, at_once: bool = False) -> "asyncio.Future[Any]":
@@ -75,7 +95,7 @@ class Link(asyncio.Protocol):
         self._fail("it was closed")
 
     def _flush(self) -> None:
-        if self._outgoing and self._closed_why is None:
+        if self._outgoing and not self._is_cut:
             self._transport.write(b"".join(self._outgoing))
         self._outgoing.clear()
 
@@ -108,6 +128,16 @@ class Link(asyncio.Protocol):
             self._fail("it sent what is not Redis protocol")
         except IndexError:
             self._fail("it sent a reply that nobody asked for")
+        if self._errors.from_replica:
+            self._answered_by_replica()
+
+    def _answered_by_replica(self) -> None:
+        if self._loop.time() - self._opened_at < _YOUNG:
+            self._errors.from_replica = False
+            return
+        self._closed_why = self._closed_why or "it is a replica now"
+        if not self._waiting:  # what was sent behind it is answered yet: cut off, nobody would know that it was refused
+            self._fail(self._closed_why)
 
     def _deliver(self, next_reply: Callable[[], Reply]) -> None:
         # One loop without a call per reply: a write of 500 messages is answered by 500 replies.
@@ -127,9 +157,10 @@ class Link(asyncio.Protocol):
         self._fail("it closed the connection" if exc is None else f"the connection broke ({type(exc).__name__})")
 
     def _fail(self, why: str) -> None:
-        if self._closed_why is not None:
+        if self._is_cut:
             return
-        self._closed_why = why
+        self._is_cut = True
+        self._closed_why = self._closed_why or why
         if self._timer is not None:
             self._timer.cancel()
         self._transport.abort()

@@ -134,11 +134,13 @@ class Reading(Verbs):
             scan: tuple[Word, ...] = (idle_ms, start, count, _PENDING_PER_PAGE, secrets.randbits(48), room)
             mine = self._unseen(stream, group, consumer)
             args: list[Word] = [group, consumer, int(stream != standing.home), *scan, *mine, *running]
-            cursor, entries, lost, backs = await self._links.script(doing, load("reclaim"), names, *args)
-            standing.reclaim_from[stream] = cursor.decode()
+            cursor, taken, lost = await self._links.script(doing, load("reclaim"), names, *args)
+            standing.reclaim_from.pop(stream, None)
+            if cursor != b"-":
+                standing.reclaim_from[stream] = cursor.decode()
             # Not one page more once there is something to return: an error there would hide what we hold already.
-            if entries or lost or cursor == b"-":
-                return self._reclaimed(stream, fence, list(zip(entries, backs, strict=True)), lost)
+            if taken or lost or cursor == b"-":
+                return self._reclaimed(stream, fence, taken, lost)
         return []
 
     def _unseen(self, stream: str, group: str, consumer: str) -> list[Word]:
@@ -151,13 +153,15 @@ class Reading(Verbs):
         return [asking_ms, *ids]
 
     def _reclaimed(
-        self, stream: str, fence: int, taken: Sequence[tuple[Entry, int]], lost: Sequence[bytes]
+        self, stream: str, fence: int, taken: Sequence[tuple[Entry, int, int]], lost: Sequence[bytes]
     ) -> list[FetchedEntry]:
-        wire = self._wire(keys.home(stream))
-        innocent = Page(stream, wire, fence, redelivered=True)
-        suspect = Page(stream, wire, fence, redelivered=True, suspect=True)
-        found = [one for entry, back in taken for one in (innocent if back else suspect).open([entry])]
-        return [*found, *(innocent.lost(raw_id.decode()) for raw_id in lost)]
+        wire, now = self._wire(keys.home(stream)), datetime.now(UTC)
+        found: list[FetchedEntry] = []
+        for entry, back, deliveries in taken:
+            state = PartialDeliveryState(1, now, now, redelivered=True, suspect=not back, deliveries=deliveries)
+            found += Page(stream, wire, fence, state).open([entry])
+        page = Page(stream, wire, fence, PartialDeliveryState(1, now, now, redelivered=True))
+        return [*found, *(page.lost(raw_id.decode()) for raw_id in lost)]
 
     async def read_range(self, stream: str, start: str, end: str, count: int) -> list[FetchedEntry]:
         keys.check_topic(stream)
@@ -170,16 +174,16 @@ class Reading(Verbs):
 class Page:
     """Turns entries of one stream into results, one each, so that a bad one never hides its neighbours."""
 
-    def __init__(
-        self, stream: str, wire: Wire, fence: int, *, redelivered: bool = False, suspect: bool = False
-    ) -> None:
+    def __init__(self, stream: str, wire: Wire, fence: int, state: PartialDeliveryState | None = None) -> None:
         self._stream = stream
         self._topic = keys.home(stream)
         self._is_retry = keys.is_retry(stream)
         self._wire = wire
         self._fence = fence
-        self._now = now = datetime.now(UTC)
-        self._state = PartialDeliveryState(1, now, now, redelivered, suspect=suspect)
+        if state is None:
+            now = datetime.now(UTC)
+            state = PartialDeliveryState(1, now, now)
+        self._state = state
 
     def bound(self, entries: Sequence[Entry]) -> Sheaf:
         """Entries to be opened when their turn comes."""
@@ -219,11 +223,12 @@ class Page:
         state = PartialDeliveryState(
             record.attempt,
             record.first,
-            self._now,
+            self._state.last_received,
             redelivered=True,
             replay=record.replay,
             replays=record.replays,
             suspect=self._state.suspect,
+            deliveries=record.deliveries + self._state.deliveries,
         )
         try:
             message = self._wire.unpack(self._topic, record.entry, fields)

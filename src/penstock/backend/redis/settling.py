@@ -124,9 +124,11 @@ class Settling(Reading):
         entry_ids = [entry_id("an id to renew or release", one) for one in entry_ids]
         lost: list[str] = []
         doing = f"cannot renew or release entries of {stream!r} for group {group!r}"
-        for ids in _chunks(entry_ids, _LOOKUPS_PER_CALL):
-            args: list[Word] = [group, consumer, idle_ms, *ids]
-            lost += _decoded(await self._links.repeatable_script(doing, load("touch"), [stream], *args))
+        while entry_ids:
+            args: list[Word] = [group, consumer, idle_ms, *entry_ids[:_LOOKUPS_PER_CALL]]
+            dealt_with, refused = await self._links.repeatable_script(doing, load("touch"), [stream], *args)
+            lost += _decoded(refused)
+            entry_ids = entry_ids[dealt_with:]
         return lost
 
 

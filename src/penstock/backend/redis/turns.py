@@ -3,6 +3,7 @@
 from datetime import timedelta
 
 from penstock.backend import keys
+from penstock.backend.facts import position
 from penstock.backend.redis.scripts import load
 from penstock.backend.redis.verbs import Verbs, check_names, entry_id, milliseconds, whole_number
 from penstock.errors import AckOutOfSequenceError, ConfigurationError, LeaseLostError
@@ -32,7 +33,7 @@ class Turns(Verbs):
         whole_number("token", token)
         whole_number("entries", entries)
         expected, to = entry_id("the expected position", expected), entry_id("the new position", to)
-        if _numbers(to) <= _numbers(expected):
+        if position(to) <= position(expected):
             raise ConfigurationError(
                 f"reader {reader!r} of {topic!r} can only move forward, not from {expected} to {to}"
             )
@@ -46,7 +47,3 @@ class Turns(Verbs):
             )
         if verdict == b"elsewhere":
             raise AckOutOfSequenceError(topic, reader, expected, value.decode())
-
-
-def _numbers(id: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in id.split("-"))

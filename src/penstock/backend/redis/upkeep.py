@@ -18,7 +18,8 @@ class Upkeep(Reading):
     async def create_group(self, stream: str, group: str, start_id: str = "0") -> bool:
         check_names(stream, group)
         start_id = start_id if start_id == "$" else entry_id("a group's start, unless '$',", start_id)
-        names = [stream, keys.steals(keys.home(stream), group)]
+        home = keys.home(stream)
+        names = [stream, keys.steals(home, group), *([keys.starts(home, group)] if keys.is_retry(stream) else [])]
         args = (group, start_id, int(keys.may_create(stream)))
         try:
             doing = f"cannot create group {group!r} on {stream!r}"
@@ -67,15 +68,17 @@ class Upkeep(Reading):
         if standing is not None:
             standing.fence = None
             standing.reclaim_from.pop(stream, None)
-            if all(seat.standing is not standing for seat in self._seats.values()):
+            if not standing.reclaim_from and all(seat.standing is not standing for seat in self._seats.values()):
                 del self._standings[standing.home, group, consumer]
 
-    async def trim(self, topic: str, floor: str, limit: int = 1000) -> Trimmed:
+    async def trim(self, topic: str, floor: str, limit: int = 1000, *, max_entries: int | None = None) -> Trimmed:
         keys.check_topic(topic)
         whole_number("limit", limit)
         floor = entry_id("the floor of a trim", floor)
         names = [topic, keys.cursors(topic)]
-        args = (floor, limit, keys.OWN_GROUP)
+        if max_entries is not None:
+            whole_number("max_entries", max_entries, least=0)
+        args = (floor, limit, keys.OWN_GROUP, -1 if max_entries is None else max_entries)
         horizon, pin, removed = await self._links.script(f"cannot trim {topic!r}", load("trim"), names, *args)
         return Trimmed(removed, horizon.decode(), pin.decode() or None)
 

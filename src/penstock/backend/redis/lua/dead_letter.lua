@@ -6,7 +6,8 @@
 -- Gives how many were moved, how many were gone, and the ids that others hold.
 -- Keeps a message from being lost on its way: the copy is written before the entry is released, in one step. An entry
 -- that is pending but was trimmed or deleted belongs to nobody who could still handle it, so anyone may report it. If a
--- retry stream was deleted, whoever still has a delivery of it in hand has the last copy: that is stored all the same.
+-- retry stream was deleted, and perhaps made again, whoever still has a delivery of it in hand has the last copy: that
+-- is stored all the same.
 local stream, dead, group, me = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
 for i, right in ipairs({'stream', 'stream', 'hash'}) do
   local kind = redis.call('TYPE', KEYS[i]).ok
@@ -15,16 +16,22 @@ for i, right in ipairs({'stream', 'stream', 'hash'}) do
   end
 end
 local where = ARGV[3] == '1' and 'retry/' or 'topic/'
-local orphaned = false
+local orphaned, born = false, 0
 if ARGV[3] == '1' then
   local found = redis.pcall('XPENDING', stream, group)
   if found.err and not string.find(found.err, '^NOGROUP') then return found end
-  orphaned = found.err ~= nil
+  orphaned, born = found.err ~= nil, tonumber(redis.call('HGET', KEYS[3], 'born') or 0)
+end
+local function holding(id)
+  if orphaned then return {id, me} end
+  local row = redis.call('XPENDING', stream, group, id, id, 1)[1]
+  if not row and tonumber(string.match(id, '^%d+')) < born then return {id, me} end
+  return row
 end
 local moved, gone, fenced, at = 0, 0, {}, 4
 while at <= #ARGV do
   local id, count = ARGV[at], tonumber(ARGV[at + 1])
-  local row = orphaned and {id, me} or redis.call('XPENDING', stream, group, id, id, 1)[1]
+  local row = holding(id)
   if not row then
     gone = gone + 1
   elseif row[2] ~= me and #redis.call('XRANGE', stream, id, id) > 0 then

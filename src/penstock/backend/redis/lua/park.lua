@@ -4,7 +4,8 @@
 -- ARGV  group, consumer, '1' if it is a retry stream: delete them there too, then per entry: id, delay in ms, parcel
 -- Gives how many were parked, how many were gone, and the ids that others hold.
 -- Keeps a failed delivery from being lost: it is in the parked set before it leaves the pending list, in one step. If
--- a retry stream was deleted, whoever still has a delivery of it in hand has the last copy: that is stored all the same.
+-- a retry stream was deleted, and perhaps made again, whoever still has a delivery of it in hand has the last copy: that
+-- is stored all the same.
 local stream, parked, group, me = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
 for i, right in ipairs({'stream', 'zset', 'hash'}) do
   local kind = redis.call('TYPE', KEYS[i]).ok
@@ -15,15 +16,21 @@ end
 local where = ARGV[3] == '1' and 'retry/' or 'topic/'
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local orphaned = false
+local orphaned, born = false, 0
 if ARGV[3] == '1' then
   local found = redis.pcall('XPENDING', stream, group)
   if found.err and not string.find(found.err, '^NOGROUP') then return found end
-  orphaned = found.err ~= nil
+  orphaned, born = found.err ~= nil, tonumber(redis.call('HGET', KEYS[3], 'born') or 0)
+end
+local function holding(id)
+  if orphaned then return {id, me} end
+  local row = redis.call('XPENDING', stream, group, id, id, 1)[1]
+  if not row and tonumber(string.match(id, '^%d+')) < born then return {id, me} end
+  return row
 end
 local ids, members, gone, fenced, seen = {}, {}, 0, {}, {}
 for i = 4, #ARGV, 3 do
-  local row = orphaned and {ARGV[i], me} or redis.call('XPENDING', stream, group, ARGV[i], ARGV[i], 1)[1]
+  local row = holding(ARGV[i])
   if not row or seen[ARGV[i]] then
     gone = gone + 1
   elseif row[2] ~= me then

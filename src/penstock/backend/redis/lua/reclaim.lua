@@ -4,8 +4,9 @@
 -- ARGV  group, consumer, '1' if it is a retry stream, least idle ms, where to start ('-' or '(id'), most to take, how
 --       many to look at, a random number for counters that do not exist yet, most to take of what was handed back,
 --       least idle ms of the consumer's own entries, then ids the consumer is still working on
--- Gives where to go on ('-': from the start), the entries taken, ids that are pending but no longer in the stream (these
--- are left as they are), and for each entry taken whether its owner had handed it back (1) or not (0).
+-- Gives where to go on ('-': from the start), the entries taken, each with whether its owner had handed it back (1) or
+-- not (0) and how often it was delivered by now, and ids that are pending but no longer in the stream (these are left as
+-- they are). Ends early where the entries are large.
 -- Keeps every theft counted: the victim's counter rises in the same step, so that its settle will look before it acts.
 -- On the way it drops a few start-marks of entries that are not pending any more, for nobody else would.
 local stream, group, me, idle = KEYS[1], ARGV[1], ARGV[2], tonumber(ARGV[4])
@@ -22,28 +23,33 @@ for _, field in ipairs(redis.call('HRANDFIELD', KEYS[3], 10)) do
     redis.call('HDEL', KEYS[3], field)
   end
 end
-local ids, lost, robbed, handed_back = {}, {}, {}, {}
-local seen = nil
+local function size(entry)
+  local bytes = 0
+  for _, value in ipairs(entry[2]) do bytes = bytes + #value end
+  return bytes
+end
+local function take(id, victim, deliveries)
+  redis.call('HSETNX', KEYS[2], victim, ARGV[8]) -- from 0 a counter could come back to a value it had before
+  redis.call('HINCRBY', KEYS[2], victim, 1)
+  -- JUSTID, for we have its content already, and to copy a large one takes a while; so we count the delivery ourselves.
+  redis.call('XCLAIM', stream, group, me, 0, id, 'RETRYCOUNT', deliveries, 'JUSTID')
+end
+local taken, lost, bytes, seen = {}, {}, 0, nil
 for _, row in ipairs(rows) do
-  if #ids >= most then break end
-  seen = row[1]
-  if row[3] >= (row[2] == me and own_idle or idle) and not running[row[1]] then
-    local back = row[3] >= HANDED_BACK and 1 or 0
-    if #redis.call('XRANGE', stream, row[1], row[1]) == 0 then
-      lost[#lost + 1] = row[1] -- XCLAIM would drop it without a word
-    elseif back <= room then
-      room = room - back
-      ids[#ids + 1] = row[1]
-      handed_back[#ids] = back
-      robbed[row[2]] = (robbed[row[2]] or 0) + 1
+  local id, holder, untouched, deliveries = unpack(row)
+  if #taken >= most or bytes > 1048576 then break end
+  seen = id
+  local back = untouched >= HANDED_BACK and 1 or 0
+  if untouched >= (holder == me and own_idle or idle) and not running[id] and back <= room then
+    local entry = redis.call('XRANGE', stream, id, id)[1]
+    if entry then
+      room, bytes = room - back, bytes + size(entry)
+      take(id, holder, deliveries + 1)
+      taken[#taken + 1] = {entry, back, deliveries + 1}
+    else
+      lost[#lost + 1] = id -- XCLAIM would drop it without a word
     end
   end
 end
 local rest = rows[#rows] and (seen ~= rows[#rows][1] or #rows == look)
-local cursor = rest and seen and '(' .. seen or '-'
-if #ids == 0 then return {cursor, {}, lost, {}} end
-for victim, count in pairs(robbed) do
-  redis.call('HSETNX', KEYS[2], victim, ARGV[8]) -- from 0 a counter could come back to a value it had before
-  redis.call('HINCRBY', KEYS[2], victim, count)
-end
-return {cursor, redis.call('XCLAIM', stream, group, me, 0, unpack(ids)), lost, handed_back}
+return {rest and seen and '(' .. seen or '-', taken, lost}

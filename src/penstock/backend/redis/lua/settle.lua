@@ -31,6 +31,7 @@ end
 local acked = 0
 if #mine > 0 then
   acked = redis.call('XACK', stream, group, unpack(mine))
+  if acked == 0 then redis.call('XPENDING', stream, group) end -- XACK does not tell that the group is gone; this does
   if ARGV[4] == '1' then redis.call('XDEL', stream, unpack(mine)) end
   if starts then
     local where = ARGV[4] == '1' and 'retry/' or 'topic/'

@@ -1,11 +1,13 @@
 #!lua flags=allow-oom
 -- Drop old entries that every group and every durable cursor is done with.
 -- KEYS  stream, cursors
--- ARGV  floor: the oldest id to keep in any case, most entries to look at, a group that reads nothing and pins nothing
+-- ARGV  floor: what is older may go, most entries to look at, a group that reads nothing and pins nothing, how many
+--       entries may stay however young they are ('-1': all)
 -- Gives the horizon, what pins it ('group <name>', 'cursor <name>', or '' for the floor), how many entries were dropped.
--- Keeps what anybody may still need: the horizon and the trimming are one step, so no group can appear in between.
-local stream = KEYS[1]
-local horizon, pin, known = ARGV[1], '', false
+-- Keeps what anybody may still need: the horizon and the trimming are one step, so no group can appear in between. The
+-- count is taken in the same step too: those who trim beside each other drop what is too many once.
+local stream, floor, most = KEYS[1], ARGV[1], tonumber(ARGV[2])
+local settled, pin = nil, '' -- up to there everybody is done
 local function parts(id)
   local ms, seq = string.match(id, '^0*(%d+)-0*(%d+)$')
   return {ms, seq}
@@ -19,8 +21,7 @@ local function less(a, b) -- as digit strings: doubles lose the low digits of 64
   return false
 end
 local function hold(id, name)
-  known = true
-  if less(id, horizon) then horizon, pin = id, name end
+  if not settled or less(id, settled) then settled, pin = id, name end
 end
 if redis.call('EXISTS', stream) == 0 then return {'0-0', '', 0} end
 for _, facts in ipairs(redis.call('XINFO', 'GROUPS', stream)) do
@@ -39,5 +40,12 @@ for i = 1, #cursors, 2 do
   end
   hold(cursors[i + 1], 'cursor ' .. cursors[i])
 end
-if not known then return {'0-0', 'nobody reads it yet', 0} end
-return {horizon, pin, redis.call('XTRIM', stream, 'MINID', '~', horizon, 'LIMIT', ARGV[2])}
+if not settled then return {'0-0', 'nobody reads it yet', 0} end
+local function trim(horizon, limit)
+  return limit > 0 and redis.call('XTRIM', stream, 'MINID', '~', horizon, 'LIMIT', limit) or 0 -- 0 would mean no limit
+end
+if less(settled, floor) then return {settled, pin, trim(settled, most)} end
+local removed = trim(floor, most)
+local excess = ARGV[4] == '-1' and 0 or redis.call('XLEN', stream) - ARGV[4]
+if excess <= 0 then return {floor, '', removed} end
+return {settled, pin, removed + trim(settled, math.min(excess, most - removed))}

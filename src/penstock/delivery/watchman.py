@@ -1,0 +1,46 @@
+"""Looks at all runners now and then: cancels a handler that takes too long, and reports one that does not stop."""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+
+from penstock.delivery.duty import Duty
+from penstock.delivery.slot import Slot
+from penstock.events import HandlerStuck
+
+GRACE = 1.0
+"""Seconds in which a cancelled handler may clean up before it is called stuck."""
+
+
+class Watchman:
+    """One for all runners: a timer for each message would cost more than everything else together."""
+
+    def __init__(self, duty: Duty, slots: Callable[[], Sequence[Slot]]) -> None:
+        self._duty = duty
+        self._slots = slots
+        self._timeout = duty.plan.options.timeout.total_seconds()
+        self._task: asyncio.Task[None] | None = None
+        self.heartbeat = time.monotonic()
+        """When the loop last had a turn, to within a second or so."""
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._watch())
+
+    def end(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(min(1.0, self._timeout / 4))
+            now = self.heartbeat = time.monotonic()
+            for slot in self._slots():
+                if slot.work is not None and now - slot.started > self._timeout:
+                    slot.time_out()
+                    if now - slot.started > self._timeout + GRACE and not slot.is_reported:
+                        slot.is_reported = True
+                        self._report(slot, now - slot.started)
+
+    def _report(self, slot: Slot, seconds: float) -> None:
+        for entry in slot.entries:
+            self._duty.tell(HandlerStuck, entry.message.id, entry.origin, seconds, False)

@@ -1,0 +1,70 @@
+"""A group that vanished while nobody was running it goes on where it was, wherever new groups begin."""
+
+from typing import Any
+
+import pytest
+
+from penstock import Bus, Delivery, events
+from tests.support.stage import Stage
+
+BOTH = pytest.mark.parametrize("server", ["valkey", "redis"], indirect=True)
+
+
+def noting(bus: Bus) -> list[int]:
+    seen: list[int] = []
+
+    @bus.on(dict)
+    async def handle(event: Delivery[Any]) -> None:
+        seen.append(event.body["n"])
+
+    return seen
+
+
+async def handled_and_noted(stage: Stage, bus: Bus, *numbers: int) -> None:
+    """Publish and handle these; the worker that comes after sees, and notes, how far the group is."""
+    async with stage.running(bus):
+        await bus.publish_many([{"n": n} for n in numbers])
+        await stage.settled()
+    async with stage.running(bus):
+        pass
+
+
+@BOTH
+@pytest.mark.parametrize("start", ["earliest", "latest"])
+async def test_a_group_that_was_destroyed_goes_on_behind_what_it_had_settled(stage: Stage, start: str) -> None:
+    bus = stage.bus(start=start)
+    seen = noting(bus)
+    await handled_and_noted(stage, bus, 1)
+    await bus.publish_many([{"n": 2}, {"n": 3}])
+    stage.admin.xgroup_destroy(stage.topic, "g")
+    async with stage.running(bus):
+        await stage.until(lambda: 3 in seen)
+        await stage.settled()
+    assert seen == [1, 2, 3]
+    assert [one.same_epoch for one in stage.told(events.GroupRestored)] == [True]
+    assert stage.told(events.Lost) == []
+
+
+async def test_a_stream_that_was_deleted_and_written_anew_is_read_from_its_beginning(stage: Stage) -> None:
+    bus = stage.bus(start="latest")
+    seen = noting(bus)
+    await handled_and_noted(stage, bus, 1)
+    stage.admin.delete(stage.topic)
+    await bus.publish({"n": 2})
+    async with stage.running(bus):
+        await stage.until(lambda: 2 in seen)
+        await stage.settled()
+    assert seen == [1, 2]
+    assert [(one.start, one.same_epoch) for one in stage.told(events.GroupRestored)] == [("0-0", False)]
+    assert len(stage.told(events.Lost)) == 1
+
+
+async def test_a_group_nobody_ever_had_begins_where_it_is_told_to(stage: Stage) -> None:
+    first, second = stage.bus("first", start="latest"), stage.bus("second", start="earliest")
+    late, early = noting(first), noting(second)
+    await first.publish({"n": 1})
+    async with stage.running(first, second):
+        await first.publish({"n": 2})
+        await stage.settled("first", "second")
+    assert (late, early) == ([2], [1, 2])
+    assert stage.told(events.GroupRestored) == []
