@@ -97,7 +97,7 @@ class Settling(Reading):
         check_names(stream, group, consumer)
         _check_stream(stream, {park.entry.stream for park in parks})
         topic = keys.home(stream)
-        names = [stream, keys.parked(topic, group), keys.starts(topic, group)]
+        names = [stream, keys.parked(topic, group), keys.starts(topic, group), keys.groups(topic)]
         args: list[Word] = [group, consumer, int(keys.is_retry(stream))]
         for park in parks:
             whole_number("attempt", park.attempt)
@@ -115,7 +115,7 @@ class Settling(Reading):
             fields = dead_fields(letter, topic, group)
             args += [letter.entry.id, len(fields), *fields]
         doing = f"cannot dead-letter {len(letters)} entries of {stream!r} for group {group!r}"
-        names = [stream, keys.dead(topic), keys.starts(topic, group)]
+        names = [stream, keys.dead(topic), keys.starts(topic, group), keys.groups(topic)]
         ok, gone, fenced = await self._links.repeatable_script(doing, load("dead_letter"), names, *args)
         return Settled(ok, gone, _decoded(fenced))
 

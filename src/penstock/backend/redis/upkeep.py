@@ -19,7 +19,7 @@ class Upkeep(Reading):
         check_names(stream, group)
         start_id = start_id if start_id == "$" else entry_id("a group's start, unless '$',", start_id)
         home = keys.home(stream)
-        names = [stream, keys.steals(home, group), *([keys.starts(home, group)] if keys.is_retry(stream) else [])]
+        names = [stream, keys.steals(home, group), *([keys.groups(home)] if keys.is_retry(stream) else [])]
         args = (group, start_id, int(keys.may_create(stream)))
         try:
             doing = f"cannot create group {group!r} on {stream!r}"

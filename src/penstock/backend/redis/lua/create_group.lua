@@ -1,6 +1,6 @@
 #!lua
 -- Make sure a group exists.
--- KEYS  stream, steals, and starts if it is a retry stream
+-- KEYS  stream, steals, and groups if it is a retry stream
 -- ARGV  group, where it starts, '1' to create the stream if need be
 -- Gives 1 if it was created, 0 if it was there.
 -- Keeps those who read for an earlier group of this name from acking what is now delivered anew: without their counters,
@@ -16,6 +16,6 @@ local known = redis.call('DEL', KEYS[2]) == 1
 if known and KEYS[3] then
   -- Somebody read for an earlier one, so it was deleted: what is older than this was in that one, and is nowhere else.
   local time = redis.call('TIME')
-  redis.call('HSET', KEYS[3], 'born', string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000)))
+  redis.call('HSET', KEYS[3], 'born/' .. ARGV[1], string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000)))
 end
 return 1

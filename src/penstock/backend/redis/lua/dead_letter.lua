@@ -1,6 +1,6 @@
 #!lua
 -- Move entries to the dead letters.
--- KEYS  stream, dead, starts
+-- KEYS  stream, dead, starts, groups
 -- ARGV  group, consumer, '1' if it is a retry stream: delete them there too, then per entry: id, number of fields and
 --       values, these
 -- Gives how many were moved, how many were gone, and the ids that others hold.
@@ -9,7 +9,7 @@
 -- retry stream was deleted, and perhaps made again, whoever still has a delivery of it in hand has the last copy: that
 -- is stored all the same.
 local stream, dead, group, me = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
-for i, right in ipairs({'stream', 'stream', 'hash'}) do
+for i, right in ipairs({'stream', 'stream', 'hash', 'hash'}) do
   local kind = redis.call('TYPE', KEYS[i]).ok
   if kind ~= right and kind ~= 'none' then
     return redis.error_reply('WRONGTYPE ' .. KEYS[i] .. ' is a ' .. kind .. ', not a ' .. right)
@@ -20,7 +20,7 @@ local orphaned, born = false, 0
 if ARGV[3] == '1' then
   local found = redis.pcall('XPENDING', stream, group)
   if found.err and not string.find(found.err, '^NOGROUP') then return found end
-  orphaned, born = found.err ~= nil, tonumber(redis.call('HGET', KEYS[3], 'born') or 0)
+  orphaned, born = found.err ~= nil, tonumber(redis.call('HGET', KEYS[4], 'born/' .. group) or 0)
 end
 local function holding(id)
   if orphaned then return {id, me} end
