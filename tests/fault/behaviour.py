@@ -4,11 +4,12 @@ import asyncio
 import ctypes
 import os
 import sys
+import threading
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-INNOCENT = frozenset({"ok", "slow", "hold", "block", "flaky"})
+INNOCENT = frozenset({"ok", "slow", "hold", "block", "flaky", "forget"})
 """These must be handled in the end, and never reach the dead letters."""
 
 FAILING = frozenset({"raise", "exit", "recursion", "keyboard"})
@@ -17,12 +18,19 @@ FAILING = frozenset({"raise", "exit", "recursion", "keyboard"})
 KILLING = frozenset({"os_exit", "segfault", "spin"})
 """These take their process with them; one run that nobody could count comes on top of the budget."""
 
+ENDLESS = frozenset({"never"})
+"""These never return, and nothing can stop them; like those that kill, they are given up after one run more."""
+
 MALFORMED = "malformed"
 """No handler ever sees these."""
 
 
 class Boom(Exception):
     """What a handler raises on purpose."""
+
+
+class Forgotten(Exception):
+    """What stands in a journal for a handler that returns without settling by hand; it is not raised to the engine."""
 
 
 async def ok(body: dict[str, Any], attempt: int, redelivered: bool) -> None:
@@ -49,6 +57,12 @@ async def block(body: dict[str, Any], attempt: int, redelivered: bool) -> None:
 async def flaky(body: dict[str, Any], attempt: int, redelivered: bool) -> None:
     if attempt < 2:
         raise Boom("not yet")
+
+
+async def forget(body: dict[str, Any], attempt: int, redelivered: bool) -> None:
+    """Settle nothing the first time, where that is the handler's own affair."""
+    if not redelivered:
+        raise Forgotten
 
 
 async def fail(body: dict[str, Any], attempt: int, redelivered: bool) -> None:
@@ -84,12 +98,18 @@ async def spin(body: dict[str, Any], attempt: int, redelivered: bool) -> None:
         time.sleep(0.001)
 
 
+async def never(body: dict[str, Any], attempt: int, redelivered: bool) -> None:
+    """Never return, in a thread of its own: the rest of the process goes on."""
+    threading.Event().wait()
+
+
 BEHAVIOURS: dict[str, Callable[[dict[str, Any], int, bool], Awaitable[None]]] = {
     "ok": ok,
     "slow": slow,
     "hold": hold,
     "block": block,
     "flaky": flaky,
+    "forget": forget,
     "raise": fail,
     "exit": leave,
     "recursion": recurse,
@@ -97,4 +117,5 @@ BEHAVIOURS: dict[str, Callable[[dict[str, Any], int, bool], Awaitable[None]]] = 
     "os_exit": os_exit,
     "segfault": segfault,
     "spin": spin,
+    "never": never,
 }

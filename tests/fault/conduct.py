@@ -4,12 +4,13 @@ I4 nothing is repeated without need, I5 budgets and blame, I10 bounded, I11 it g
 """
 
 import itertools
+from collections import Counter
 from collections.abc import Iterator
 
-from tests.fault.behaviour import FAILING, INNOCENT, KILLING
+from tests.fault.behaviour import ENDLESS, FAILING, INNOCENT, KILLING
 from tests.fault.history import History, Run
 from tests.fault.rules import Rules
-from tests.fault.state import State
+from tests.fault.state import Dead, State
 
 CLOCK_TOLERANCE = 0.02
 """Seconds. Due times are of the server's wall clock, in whole milliseconds; journals use a steady one."""
@@ -19,6 +20,9 @@ SETTLING = 0.5
 
 
 def i4_nothing_is_repeated_without_need(history: History, state: State, rules: Rules) -> Iterator[str]:
+    if rules.at_most_once:
+        yield from _repeats(history)
+        return
     told = {(line.pid, entry) for line in history.events("Fenced") for entry in line.facts["entry_ids"]}
     for (group, tag), runs in history.runs.items():
         for position, run in enumerate(runs[:-1]):
@@ -30,6 +34,12 @@ def i4_nothing_is_repeated_without_need(history: History, state: State, rules: R
                     f" {again.pid}, {again.at - run.finish.at:.2f} s later"
                 )
         yield from _overlaps(history, told, runs)
+
+
+def _repeats(history: History) -> Iterator[str]:
+    for (group, tag), runs in history.runs.items():
+        if len(runs) > 1:
+            yield f"group {group} began {tag} {len(runs)} times, and was to begin it at most once"
 
 
 def _overlaps(history: History, told: set[tuple[int, str]], runs: list[Run]) -> Iterator[str]:
@@ -45,25 +55,34 @@ def _overlaps(history: History, told: set[tuple[int, str]], runs: list[Run]) -> 
 
 
 def i5_budgets_and_blame(history: History, state: State, rules: Rules) -> Iterator[str]:
-    buried = {(letter.group, letter.tag): letter for letter in state.dead if not letter.lost}
-    for (group, tag), runs in history.runs.items():
+    letters = [letter for letter in state.dead if not letter.lost]
+    for (group, entry), count in Counter((letter.group, letter.entry) for letter in letters).items():
+        if count > 1:
+            yield f"entry {entry} is {count} times among the dead letters of group {group}"
+    buried = {(letter.group, letter.tag): letter for letter in letters}
+    for group, tag in history.runs:
         if tag not in history.intents:
             continue
-        do = history.intents[tag].do
-        counted = [run for position, run in enumerate(runs) if not history.interrupted(runs, position)]
-        if len(counted) > rules.attempts:
-            yield f"{tag} ran {len(counted)} times undisturbed in group {group}; the budget is {rules.attempts}"
-        letter = buried.get((group, tag))
+        do, letter = history.intents[tag].do, buried.get((group, tag))
         if do in INNOCENT and letter is not None:
             yield f"{tag} did nothing wrong ({do}), but group {group} buried it: {letter.reason}"
-        if do in KILLING | FAILING and letter is None:
-            yield f"{tag} never succeeds ({do}), but is not among the dead letters of group {group}"
-        if do in KILLING and len(runs) > rules.attempts + 1:
-            yield f"{tag} killed {len(runs)} processes of group {group}; {rules.attempts} + 1 is the limit"
-        if letter is not None and do in FAILING and letter.attempts != rules.attempts:
-            yield f"{tag} was given up after {letter.attempts} attempts, not after {rules.attempts}"
-        yield from _blame(history, group, tag)
-        yield from _waits(history, rules, group, tag)
+        if not rules.at_most_once:  # where what fails is gone
+            yield from _budget(history, rules, group, tag, letter)
+            yield from _blame(history, group, tag)
+            yield from _waits(history, rules, group, tag)
+
+
+def _budget(history: History, rules: Rules, group: str, tag: str, letter: Dead | None) -> Iterator[str]:
+    do, runs = history.intents[tag].do, history.runs[group, tag]
+    counted = [run for position, run in enumerate(runs) if not history.interrupted(runs, position)]
+    if len(counted) > rules.attempts and do not in ENDLESS:
+        yield f"{tag} ran {len(counted)} times undisturbed in group {group}; the budget is {rules.attempts}"
+    if do in KILLING | FAILING | ENDLESS and letter is None:
+        yield f"{tag} never succeeds ({do}), but is not among the dead letters of group {group}"
+    if do in KILLING | ENDLESS and len(runs) > rules.attempts + 1:
+        yield f"{tag} was begun {len(runs)} times by group {group}; {rules.attempts} + 1 is the limit"
+    if letter is not None and do in FAILING and letter.attempts != rules.attempts:
+        yield f"{tag} was given up after {letter.attempts} attempts, not after {rules.attempts}"
 
 
 def _blame(history: History, group: str, tag: str) -> Iterator[str]:
@@ -109,7 +128,8 @@ def i11_it_goes_on(history: History, state: State, rules: Rules) -> Iterator[str
     if not settled:
         yield "it never came to an end"
         return
-    begin = max((line.at for line in history.of_kind["healed"]), default=history.lines[0].at)
+    healed = [line.at for kind in ("healed", "ended") for line in history.of_kind[kind] if line.at < settled[-1]]
+    begin = max(healed, default=history.lines[0].at)
     moments = [begin, *(line.at for line in history.lines if line.what in _PROGRESS and begin < line.at < settled[-1])]
     limit = rules.longest_pause * slowness(history)
     for earlier, later in itertools.pairwise([*moments, settled[-1]]):

@@ -9,7 +9,7 @@ from typing import Any
 from penstock.app import Penstock
 from penstock.delivery import janitor
 from penstock.errors import ServerUnreachableError
-from penstock.options import Retention, Retry, Subscription
+from penstock.options import AckMode, Retention, Retry, Subscription
 from tests.fault.setup import ProducerSetup, WorkerSetup
 
 
@@ -48,6 +48,7 @@ def declared(url: str, setup: WorkerSetup) -> tuple[Any, Any]:
         drain=timedelta(seconds=setup.drain),
         scan=timedelta(seconds=setup.scan),
         dedupe=timedelta(hours=1) if setup.dedupe else None,
+        ack=AckMode(setup.ack),
         retention=None if setup.keep is None else Retention(keep=timedelta(seconds=setup.keep)),
     )
     bus = app.bus(

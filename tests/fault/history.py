@@ -44,10 +44,11 @@ class History:
         self.runs = self._runs()
         self.faults = list(self._spans("fault", "healed"))
         self.deaths = {line.pid: line.at for line in self.of_kind["died"]}
-        self.freezes: dict[int, list[Span]] = defaultdict(list)
-        for line in self.of_kind["frozen"]:
-            thawed = [other.at for other in self.of_kind["thawed"] if other.pid == line.pid and other.at > line.at]
-            self.freezes[line.pid].append(Span(line.at, min(thawed, default=float("inf"))))
+        self.troubled: dict[int, list[Span]] = defaultdict(list)
+        """When a process was frozen, or cut off from the server without knowing it."""
+        for begins, ends in (("frozen", "thawed"), ("silent", "ended")):
+            for pid in {line.pid for line in self.of_kind[begins]}:
+                self.troubled[pid] += self._spans(begins, ends, pid)
 
     def events(self, *names: str) -> list[Line]:
         return [line for line in self.of_kind["event"] if line.name in names]
@@ -56,8 +57,11 @@ class History:
         return {tag for tag, said in self.verdicts.items() if said == verdict}
 
     def disturbed(self, pid: int, begin: float, end: float) -> bool:
-        """Something was done to this process, or to the server, in this time: what it knew may not have counted."""
-        if any(span.meets(begin, end) for span in [*self.faults, *self.freezes[pid]]):
+        """Something was done to this process, or to the server, in this time: what it knew may not have counted.
+
+        A reply that was lost is no excuse: whatever is asked again is safe to be asked again.
+        """
+        if any(span.meets(begin, end) for span in [*self.faults, *self.troubled[pid]]):
             return True
         return pid in self.deaths and begin <= self.deaths[pid] <= end
 
@@ -99,7 +103,9 @@ class History:
             runs[line.group, line.tag].append(Run(line, finishes.get(id(line))))
         return runs
 
-    def _spans(self, begins: str, ends: str) -> Iterator[Span]:
-        for line in self.of_kind[begins]:
-            later = [end.at for end in self.of_kind[ends] if end.name == line.name and end.at >= line.at]
+    def _spans(self, begins: str, ends: str, pid: int | None = None) -> Iterator[Span]:
+        """From each beginning to the next end of the same name; of one process, if that is given."""
+        of_pid = {kind: [line for line in self.of_kind[kind] if pid in (None, line.pid)] for kind in (begins, ends)}
+        for line in of_pid[begins]:
+            later = [end.at for end in of_pid[ends] if end.name == line.name and end.at >= line.at]
             yield Span(line.at, min(later, default=float("inf")))

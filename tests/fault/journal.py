@@ -22,6 +22,8 @@ KINDS = {
     "ready", "start", "end", "raised", "event", "left",
     # of the scene, about the others
     "spawned", "died", "frozen", "thawed", "fault", "healed", "seen",
+    # of the network, about the process at the other end: a reply it never got, a wire that went silent, that wire's end
+    "hit", "silent", "ended",
 }  # fmt: skip
 
 

@@ -39,11 +39,28 @@ def announced(history: History, rules: Rules, group: str, tag: str) -> bool:
     return False
 
 
+def spent(history: History, group: str, tag: str) -> bool:
+    """Settled on receipt, and gone for a reason that anybody can know: its process died, or it was told."""
+    entry = history.acks[tag][0].entry
+    if any(history.deadly(run) for run in history.runs.get((group, tag), ())):
+        return True
+    if any(line.facts["entry_id"] == entry for line in history.events("Failed") if line.group == group):
+        return True
+    return any(
+        line.facts["scope"] == "drop" and entry in line.facts["error"]
+        for line in history.events("Trouble")
+        if line.group == group
+    )
+
+
 def i1_nothing_is_lost(history: History, state: State, rules: Rules) -> Iterator[str]:
     acked = history.with_verdict("acked")
     for group in state.groups:
         for tag in sorted(acked - settled_tags(history, state, group)):
-            if not (rules.loses and announced(history, rules, group, tag)):
+            excused = (rules.loses and announced(history, rules, group, tag)) or (
+                rules.at_most_once and spent(history, group, tag)
+            )
+            if not excused:
                 yield f"{tag} was acknowledged, but group {group} lost it; {last_seen(history, state, group, tag)}"
     there = {one.tag for one in (*state.entries, *state.dead)} | {tag for _, tag in history.runs}
     for tag in sorted(history.with_verdict("failed") & there):
@@ -89,6 +106,10 @@ def i6_everything_is_settled(history: History, state: State, rules: Rules) -> It
                        ("is still parked for", state.parked)):  # fmt: skip
         for stored in rows:
             yield f"{stored.tag or stored.id} {what} {stored.place}"
+    for mark in state.marks:
+        yield f"the start-mark {mark} is of no entry that is pending"
+    if state.later:
+        yield f"{state.later} messages that were to appear later never did"
     for name in state.immortal:
         yield f"the dedupe key {name} never expires"
 

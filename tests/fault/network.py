@@ -1,13 +1,17 @@
 """A network between the processes of a fault test and their server, with everything networks do.
 
-Faults hit by rule, not by chance: the n-th request of a kind, from now on, until healed. Counters say what really hit.
+Faults hit by rule, not by chance: the n-th request of a kind, from now on, until healed. Counters say what really hit,
+and the journal whom, and when.
 """
 
 import asyncio
 import random
+import socket
+import struct
 from collections import Counter
 from pathlib import Path
 
+from tests.fault.journal import Journal
 from tests.support.proxy import Proxy
 
 _CHUNK = 1 << 16
@@ -16,9 +20,10 @@ _CHUNK = 1 << 16
 class Network(Proxy):
     """As `Proxy`, with faults that last, and that can be healed."""
 
-    def __init__(self, server: Path, seed: int) -> None:
+    def __init__(self, server: Path, seed: int, journal: Journal) -> None:
         super().__init__(server)
         self.hit: Counter[str] = Counter()
+        self._journal = journal
         self._chance = random.Random(seed)
         self._word = b""
         self._every = 0
@@ -48,13 +53,18 @@ class Network(Proxy):
     def blackhole(self) -> int:
         """Swallow all that the wires open now carry, for ever, without telling either end; returns how many."""
         self._silent |= set(self._wires)
-        return len(self._wires)
+        return self._note_silence()
 
     def half_open(self) -> int:
         """End the wires open now towards the server only: clients are never told; returns how many."""
         self._half_open |= set(self._wires)
         for wire in list(self._wires.values()):
             wire.leave_server()
+        return self._note_silence()
+
+    def _note_silence(self) -> int:
+        for wire in self._wires.values():
+            self._journal.write("silent", pid=wire.pid, name=f"wire {wire.number}")
         return len(self._wires)
 
     def heal(self) -> None:
@@ -75,9 +85,17 @@ class Network(Proxy):
         self._most -= 1
         return True
 
-    @property
-    def passed_of_lost(self) -> int:
-        return self._bytes_kept
+    def lose(self, wire: "_FaultWire", reply: bytes) -> bytes:
+        """What the client gets to see of a reply that is lost."""
+        kind = "cut short" if 0 < self._bytes_kept < len(reply) else "dropped"
+        self.hit[kind] += 1
+        self._journal.write("hit", pid=wire.pid, name=kind)
+        return reply[: self._bytes_kept]
+
+    def ended(self, wire: "_FaultWire") -> None:
+        """Its client has given it up, or was told of its end."""
+        if wire.number in self._silent | self._half_open:
+            self._journal.write("ended", pid=wire.pid, name=f"wire {wire.number}")
 
     def is_silent(self, wire: int) -> bool:
         if wire in self._silent:
@@ -129,6 +147,7 @@ class _FaultWire:
     ) -> None:
         self._network = network
         self.number = number
+        self.pid = _pid_of(writer)
         self._reader = reader
         self._writer = writer
         self._server_reader = server_reader
@@ -139,6 +158,7 @@ class _FaultWire:
         await asyncio.gather(self._requests(), self._replies(), return_exceptions=True)
         self._writer.transport.abort()
         self._server_writer.transport.abort()
+        self._network.ended(self)
 
     def leave_server(self) -> None:
         self._server_writer.transport.abort()
@@ -171,9 +191,16 @@ class _FaultWire:
             self._writer.transport.abort()
 
     async def _break_off(self, reply: bytes) -> None:
-        kept = self._network.passed_of_lost
-        self._network.hit["cut short" if 0 < kept < len(reply) else "dropped"] += 1
-        self._writer.write(reply[:kept])
+        self._writer.write(self._network.lose(self, reply))
         await self._writer.drain()
         self._writer.transport.abort()
         self._server_writer.transport.abort()
+
+
+def _pid_of(writer: asyncio.StreamWriter) -> int:
+    """The process at the other end."""
+    credentials = writer.get_extra_info("socket").getsockopt(
+        socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i")
+    )
+    pid: int = struct.unpack("3i", credentials)[0]
+    return pid

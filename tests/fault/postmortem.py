@@ -20,6 +20,9 @@ def _runs(history: History, group: str, tag: str) -> Iterator[str]:
     yield f"{len(runs)} handlers began it, the last in process {start.pid} as attempt {start.attempt}, which {fate}"
     if start.pid in history.deaths:
         yield f"that process died {history.deaths[start.pid] - start.at:.2f} s later"
+    for line in history.of_kind["hit"]:
+        if line.pid == start.pid and line.at > start.at:
+            yield f"{line.at - start.at:.2f} s later it did not get a reply ({line.name})"
     for line in history.events("Parked", "DeadLettered", "Skipped", "HandlerStuck"):
         if line.facts.get("entry_id") == start.entry and line.group == group:
             yield f"the engine said {line.name} of it"

@@ -20,6 +20,9 @@ class Rules(Struct, frozen=True, kw_only=True):
     loses: bool = False
     """The environment destroyed messages: what is lost must have been announced, instead of not being lost."""
 
+    at_most_once: bool = False
+    """Workers settle on receipt: nothing may run twice, and what is lost was told, or died with its worker."""
+
     copies: bool = False
     """Somebody put copies of messages on the stream: then one entry per message is not for us to promise."""
 

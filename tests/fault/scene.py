@@ -75,8 +75,11 @@ class Scene:
         return self._server if self._server is not None else self.serve()
 
     async def connect_through_network(self) -> Network:
-        """From now on, what is started talks to the server through a network that can be broken."""
-        self.network = Network(self.server.socket, SEED)
+        """From now on, what is started talks to the server through a network that can be broken.
+
+        It notes itself whom it harmed: a row that breaks it tells the checker nothing more.
+        """
+        self.network = Network(self.server.socket, SEED, self.journal)
         await self.network.__aenter__()
         return self.network
 
@@ -150,7 +153,7 @@ class Scene:
             await asyncio.sleep(_LOOK_EVERY)
 
     def watch(self) -> None:
-        """See who died, start workers again, kill those that are stuck."""
+        """See who died, start workers again, kill those in which nothing moves any more."""
         for program in list(self.programs):
             if program.pid in self._mourned or program.code is None:
                 continue
@@ -160,7 +163,7 @@ class Scene:
                 self.restarts += 1
                 assert self.restarts < 200, f"workers die again and again: {program.printed()[-3000:]}"
                 self.programs.append(program.again())
-        stuck = [line for line in self.lines("event") if line.name == "HandlerStuck"]
+        stuck = [line for line in self.lines("event") if line.name == "HandlerStuck" and line.facts["loop_blocked"]]
         for line in stuck[self._stuck_seen :]:
             for program in self.programs:
                 if program.pid == line.pid and program.code is None:

@@ -62,6 +62,8 @@ class WorkerSetup(Struct, frozen=True):
     """Seconds for which what everybody settled is kept; None: for ever."""
     in_thread: bool = False
     """Handlers are plain functions."""
+    ack: str = "on success"
+    """When a delivery counts as done, in the words of `AckMode`."""
     cleans_every: float = 30.0
     """Seconds between two rounds of the janitor, which is no option of the public API."""
 

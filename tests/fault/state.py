@@ -52,6 +52,10 @@ class State(Struct, frozen=True):
     parked: tuple[Stored, ...] = ()
     pending: tuple[Pending, ...] = ()
     dead: tuple[Dead, ...] = ()
+    marks: tuple[str, ...] = ()
+    """Start-marks that nobody has removed."""
+    later: int = 0
+    """Messages that are not due yet."""
     immortal: tuple[str, ...] = ()
     """Dedupe keys that never expire."""
     consumers: int = 0
@@ -108,13 +112,16 @@ class Inspector:
         pipe = self._admin.pipeline(transaction=True)
         for group in self._groups:
             pipe.zcard(keys.parked(self._topic, group))
+            pipe.hlen(keys.starts(self._topic, group))
+        pipe.zcard(keys.later(self._topic))
         for stream, _ in seats:
             pipe.xinfo_groups(stream)
             pipe.xrevrange(stream, count=1)
         replies = pipe.execute(raise_on_error=False)
-        parked, rest = replies[: len(self._groups)], replies[len(self._groups) :]
+        counted = 2 * len(self._groups) + 1
+        counts, rest = replies[:counted], replies[counted:]
         left = [self._left_in(*seat, *rest[2 * n : 2 * n + 2]) for n, seat in enumerate(seats)]
-        return sum(parked) + sum(left)
+        return sum(counts) + sum(left)
 
     def _left_in(self, stream: str, group: str, rows: Any, newest: Any) -> int:
         """Pending entries, and one more if there are others that were never delivered."""
@@ -134,6 +141,7 @@ class Inspector:
         unread: list[Stored] = []
         retrying: list[Stored] = []
         parked: list[Stored] = []
+        marks: list[str] = []
         consumers = 0
         for group in self._groups:
             for stream in self._streams(group):
@@ -145,6 +153,7 @@ class Inspector:
                 else:
                     rows = [(name, split_record(row)[0]) for name, row in self._range(stream)]
                     retrying += [_stored(group, name, raw) for name, raw in rows]
+            marks += [f"{name.decode()} of {group}" for name in self._admin.hkeys(keys.starts(self._topic, group))]
             parcels = self._admin.zrange(keys.parked(self._topic, group), 0, -1)
             parked += [_stored(group, "parked", split_record(unpack_fields(parcel))[0]) for parcel in parcels]
         return State(
@@ -156,6 +165,8 @@ class Inspector:
             parked=tuple(parked),
             pending=tuple(pending),
             dead=tuple(self._dead(row) for _, row in self._range(keys.dead(self._topic))),
+            marks=tuple(marks),
+            later=self._admin.zcard(keys.later(self._topic)),
             immortal=tuple(name for name in self._dedupe_keys() if self._admin.pttl(name) == -1),
             consumers=consumers,
         )
@@ -195,5 +206,7 @@ class Inspector:
         )
 
     def _dedupe_keys(self) -> list[str]:
-        probe = keys.once(self._topic, "x")
-        return [name.decode() for name in self._admin.scan_iter(match=f"{probe[:-1]}*", count=1000)]
+        """Of publishers, and of consumers."""
+        probes = [keys.once(self._topic, "x"), *(keys.handled(self._topic, group, "x") for group in self._groups)]
+        found = [self._admin.scan_iter(match=f"{probe[:-1]}*", count=1000) for probe in probes]
+        return [name.decode() for names in found for name in names]

@@ -28,19 +28,19 @@ async def test_what_a_killed_worker_had_begun_is_handled_by_another(scene: Scene
 
 async def kill_whoever_holds_one(scene: Scene) -> int:
     """Kill every worker that begins a message it would hold for ever, until there is nothing left to do."""
-    killed: set[int] = set()
+    killed = 0
 
     def nothing_left_to_kill_or_do() -> bool:
-        for line in scene.lines("start"):
-            if line.do == "hold" and not line.redelivered and line.pid not in killed:
-                killed.add(line.pid)
-                for worker in scene.workers():
-                    if worker.pid == line.pid:
-                        worker.kill()
+        nonlocal killed
+        holders = {line.pid for line in scene.lines("start") if line.do == "hold" and not line.redelivered}
+        for worker in scene.workers():
+            if worker.pid in holders:
+                worker.kill()
+                killed += 1
         return scene.left() == 0
 
     await scene.until(nothing_left_to_kill_or_do, "that everything is settled")
-    return len(killed)
+    return killed
 
 
 @pytest.mark.parametrize("request_lost", ["reclaim", "mark_start"])
@@ -49,7 +49,6 @@ async def test_the_reply_to_a_take_over_is_lost(scene: Scene, request_lost: str)
     network = await scene.connect_through_network()
     scene.work()
     await scene.ready()
-    scene.breaks("replies lost")
     # Every scan asks, also when there is nothing to take; a mark is made only for what was taken.
     often = {"every": 3, "most": 30} if request_lost == "reclaim" else {"every": 1, "most": 3}
     network.lose_replies(load(request_lost).sha, **often)
@@ -57,7 +56,6 @@ async def test_the_reply_to_a_take_over_is_lost(scene: Scene, request_lost: str)
     await scene.published()
     killed = await kill_whoever_holds_one(scene)
     network.heal()
-    scene.heals("replies lost")
     await audit(scene)
     scene.proofs["of"] = request_lost
     scene.prove("workers killed in a handler", killed)
@@ -140,14 +138,12 @@ async def test_the_reply_to_what_a_worker_asked_is_lost(scene: Scene, request_lo
     network = await scene.connect_through_network()
     scene.work()
     await scene.ready()
-    scene.breaks("replies lost")
     word = request_lost if request_lost.isupper() else load(request_lost).sha
     network.lose_replies(word, every=2, most=12)
     scene.produce(fates=MIX, duplicates=DUPLICATES)
     await scene.published()
     await scene.until(lambda: network.hit["dropped"] > 0 and handled(scene) > MESSAGES / 2, "that some are handled")
     network.heal()
-    scene.heals("replies lost")
     scene.proofs["of"] = request_lost
     scene.prove("replies dropped", network.hit["dropped"])
     await audit(scene)
@@ -158,13 +154,11 @@ async def test_the_connection_is_reset_in_the_middle_of_a_reply(scene: Scene) ->
     network = await scene.connect_through_network()
     scene.work()
     await scene.ready()
-    scene.breaks("reset")
     network.lose_replies("XREADGROUP", every=3, most=12, after=40)
     scene.produce(fates=MIX, duplicates=DUPLICATES)
     await scene.published()
     await scene.until(lambda: network.hit["cut short"] > 0 and handled(scene) > MESSAGES / 2, "that some are handled")
     network.heal()
-    scene.heals("reset")
     scene.prove("replies cut short", network.hit["cut short"])
     await audit(scene)
 
@@ -176,11 +170,9 @@ async def test_the_network_goes_silent_without_a_word(scene: Scene, how: str) ->
     scene.work()
     scene.produce(fates=MIX, duplicates=DUPLICATES, pause=0.2)
     await scene.until(lambda: handled(scene) > MESSAGES / 8, "that some are handled")
-    scene.breaks(how)
     scene.prove("wires that went silent", network.blackhole() if how == "blackhole" else network.half_open())
     # A wire that says nothing is given up after its timeout; until then nobody can know.
     await scene.until(lambda: handled(scene) > MESSAGES / 2, "that work goes on over new wires")
-    scene.heals(how)
     scene.prove("pieces that went nowhere", network.hit["swallowed"] + network.hit["unheard"])
     await audit(scene)
 

@@ -130,6 +130,27 @@ def handled_twice_for_no_reason(story: Story) -> None:
     story.run("m1", "end", pid=OTHER)
 
 
+def handled_twice_for_a_lost_reply(story: Story) -> None:
+    story.say("hit", name="dropped")
+    story.run("m1", "end", pid=OTHER)
+
+
+def handled_twice_for_a_silence_of_others(story: Story) -> None:
+    story.say("silent", pid=OTHER, name="wire 1")
+    story.run("m1", "end", pid=OTHER)
+
+
+def begun_twice_though_at_most_once(story: Story) -> None:
+    story.rule(at_most_once=True)
+    story.run("m1", None, pid=OTHER)
+    story.say("died", pid=OTHER)
+
+
+def gone_without_a_word_though_at_most_once(story: Story) -> None:
+    story.rule(at_most_once=True)
+    raised_only(story)
+
+
 def not_told_that_it_was_robbed(story: Story) -> None:
     story.say("intent", "m4", sha="sha-m4", do="slow", pid=PRODUCER)
     story.say("acked", "m4", entry="4-0", id="id-m4", pid=PRODUCER)
@@ -144,6 +165,22 @@ def not_told_that_it_was_robbed(story: Story) -> None:
 
 def beyond_its_budget(story: Story) -> None:
     story.run("m2", "raised", entry="2-0", attempt=4)
+
+
+def buried_twice(story: Story) -> None:
+    story.alter(dead=(*story.state.dead, story.state.dead[0]))
+
+
+def begun_without_end_too_often(story: Story) -> None:
+    endless(story, times=5)
+
+
+def endless(story: Story, times: int) -> None:
+    story.say("intent", "m4", sha="sha-m4", do="never", pid=PRODUCER)
+    story.say("acked", "m4", entry="4-0", id="id-m4", pid=PRODUCER)
+    for pid in range(100, 100 + times):
+        story.run("m4", None, entry="4-0", pid=pid)
+    story.alter(dead=(*story.state.dead, Dead("g", "4-0", "m4", "sha-m4", "r", 3, "begun too often")))
 
 
 def an_innocent_is_buried(story: Story) -> None:
@@ -196,6 +233,14 @@ def still_parked(story: Story) -> None:
 
 def still_to_be_retried(story: Story) -> None:
     story.alter(retrying=(Stored("g", "1-0", "m1"),))
+
+
+def a_mark_for_ever(story: Story) -> None:
+    story.alter(marks=("topic/1-0 of g",))
+
+
+def never_due(story: Story) -> None:
+    story.alter(later=1)
 
 
 def a_dedupe_key_for_ever(story: Story) -> None:
@@ -261,10 +306,14 @@ PLANTED: list[tuple[str, Callable[[Story], None]]] = [
     *[("I2", plant) for plant in (buried_bytes_differ, malformed_bytes_differ)],
     *[("I3", plant) for plant in (stored_twice, acknowledged_as_two_entries)],
     *[("I4", plant) for plant in (handled_twice_for_no_reason, not_told_that_it_was_robbed)],
+    *[("I4", plant) for plant in (handled_twice_for_a_lost_reply, handled_twice_for_a_silence_of_others)],
+    ("I4", begun_twice_though_at_most_once),
+    ("I1", gone_without_a_word_though_at_most_once),
     *[("I5", plant) for plant in (beyond_its_budget, an_innocent_is_buried, poison_is_not_buried, given_up_too_early)],
     *[("I5", plant) for plant in (blamed_for_others, killed_too_many, tried_again_too_soon)],
+    *[("I5", plant) for plant in (buried_twice, begun_without_end_too_often)],
     *[("I6", plant) for plant in (still_pending, not_delivered, still_parked, still_to_be_retried)],
-    ("I6", a_dedupe_key_for_ever),
+    *[("I6", plant) for plant in (a_dedupe_key_for_ever, a_mark_for_ever, never_due)],
     *[("I9", plant) for plant in (a_false_alarm, silent_loss, an_alarm_for_another_topic, reported_twice)],
     *[("I10", plant) for plant in (too_large, too_talkative, too_many_connections)],
     *[("I11", plant) for plant in (no_end, a_standstill)],
@@ -300,7 +349,7 @@ def test_who_was_robbed_and_was_told_so_did_no_harm() -> None:
     assert str(story.verdict()) == "clean"
 
 
-@pytest.mark.parametrize("excuse", ["died", "frozen", "fault"])
+@pytest.mark.parametrize("excuse", ["died", "frozen", "silent", "fault"])
 def test_what_a_disturbed_process_did_may_be_done_again(excuse: str) -> None:
     story = Story()
     story.say("intent", "m4", sha="sha-m4", do="ok", pid=PRODUCER)
@@ -311,6 +360,27 @@ def test_what_a_disturbed_process_did_may_be_done_again(excuse: str) -> None:
     verdict = story.verdict()
     assert str(verdict) == "clean"
     assert verdict.repeated == 1
+
+
+def test_what_never_ends_may_be_begun_once_more_than_its_budget() -> None:
+    story = Story()
+    endless(story, times=4)
+    assert str(story.verdict()) == "clean"
+
+
+@pytest.mark.parametrize("how", ["died", "dropped", "failed"])
+def test_at_most_once_what_died_with_its_process_or_was_told_is_no_loss(how: str) -> None:
+    story = Story()
+    gone_without_a_word_though_at_most_once(story)
+    story.lines = [line for line in story.lines if line.tag != "m2" or line.attempt <= 1]
+    story.say("seen", name="settled")
+    if how == "died":
+        story.say("died")
+    elif how == "dropped":
+        story.event("Trouble", scope="drop", error="DeliveryError: entry 1-0 of topic 't' is gone")
+    else:
+        story.event("Failed", entry_id="1-0", attempt=1)
+    assert str(story.verdict()) == "clean"
 
 
 def test_a_loss_that_was_announced_is_forgiven_where_the_environment_caused_it() -> None:

@@ -23,6 +23,21 @@ async def test_poison_of_every_kind_ends_in_the_dead_letters_and_the_innocent_ar
     assert verdict.dead == len(poison)
 
 
+@row("F25 a thread that never ends")
+async def test_a_handler_that_never_ends_in_its_thread_stops_nobody_and_is_given_up(scene: Scene) -> None:
+    """Nothing can end it, so each worker that tries it loses a thread, and goes on with everything else."""
+    scene.work(BUDGET + 2, attempts=BUDGET, lease=0.5, timeout=0.5, drain=1.0, in_thread=True)
+    await scene.ready()
+    scene.produce(producers=1, fates={"never": 1, "flaky": 5, "slow": 40}, duplicates=DUPLICATES, seconds=0.05)
+    await scene.published()
+    await scene.first(1, "event", where=lambda line: line.name == "DeadLettered")
+    scene.produce(producers=1, duplicates=DUPLICATES)
+    verdict = await audit(scene)
+    scene.prove("handlers that were stuck", len(events(scene, "HandlerStuck")))
+    assert verdict.dead == 1
+    assert not scene.lines("died"), "each worker leaves in order, whatever its threads do"
+
+
 @row("F25 fresh poison beside the innocent")
 async def test_the_innocent_survive_fresh_poison_beside_them(scene: Scene) -> None:
     """What was taken over from a dead worker is watched, and must not be blamed for what kills the next one."""

@@ -16,6 +16,7 @@ PATCHES = Path(__file__).resolve().parent / "mutants"
 
 MUTANTS = {
     "ack-before-handle": ("test_at_least_once.py::test_what_a_killed_worker_had_begun_is_handled_by_another", "I1"),
+    "bury-again": ("test_copy_first.py::test_the_reply_to_a_dead_lettering_is_lost", "I5"),
     "dead-letter-without-copy": ("test_retries.py::test_what_one_group_retries_the_other_never_sees_again", "I1"),
     "length-trim": ("test_trimming.py::test_retention_takes_nothing_that_a_slow_group_still_needs", "I1"),
     "no-fence": ("test_fencing.py::test_a_worker_that_was_frozen_past_its_lease_settles_nothing", "I4"),

@@ -1,6 +1,7 @@
 """The network of the fault tests breaks as it is told to, and says so: a fault that does not bite proves nothing."""
 
 import asyncio
+import os
 import time
 from collections.abc import AsyncIterator
 
@@ -39,6 +40,7 @@ async def test_a_lost_reply_is_lost_after_the_command_ran(
     assert await client.incr("n") == 3
     assert scene.admin.get("n") == b"3"
     assert network.hit == {"dropped": 1}
+    assert [(line.pid, line.name) for line in scene.lines("hit")] == [(os.getpid(), "dropped")]
 
 
 @row("the network itself")
@@ -63,6 +65,8 @@ async def test_a_silent_wire_neither_answers_nor_ends(
     assert scene.admin.get("n") is None
     assert await client.incr("n") == 1, "a new wire works"
     assert network.hit["swallowed" if how == "blackhole" else "unheard"] > 0
+    (span,) = scene.history().troubled[os.getpid()]
+    assert span.end < float("inf"), "the client has given the silent wire up"
 
 
 @row("the network itself")

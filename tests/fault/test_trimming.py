@@ -12,6 +12,7 @@ async def test_retention_takes_nothing_that_a_slow_group_still_needs(scene: Scen
     brisk = {"keep": 0.1, "cleans_every": 0.2}
     scene.work(2, group="fast", **brisk)
     scene.work(1, group="slow", concurrency=1, **brisk)
+    await scene.ready()  # nothing is kept for a group that does not exist yet
     scene.produce(fates={"slow": 20, **MIX}, duplicates=DUPLICATES, seconds=0.05)
     verdict = await audit(scene)
     removed = sum(line.facts["removed"] for line in events(scene, "Trimmed"))

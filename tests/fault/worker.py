@@ -9,8 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from penstock import events
-from tests.fault.behaviour import BEHAVIOURS
+from penstock import AckMode, events
+from tests.fault.behaviour import BEHAVIOURS, Forgotten
 from tests.fault.endpoints import declared, opened
 from tests.fault.journal import Journal, payload_of, sha_of
 from tests.fault.setup import WorkerSetup, directory_of, read, url
@@ -33,10 +33,15 @@ class Worker:
         self._note("start", event)
         try:
             await BEHAVIOURS[event.body["do"]](event.body, event.attempt, event.redelivered)
+        except Forgotten:
+            self._note("raised", event, error="Forgotten")
+            return
         except BaseException as error:
             self._note("raised", event, error=type(error).__name__)
             raise
-        self._note("end", event)
+        self._note("end", event)  # first: we may be killed as soon as it is settled
+        if self._setup.ack == AckMode.MANUAL.value:
+            await event.ack()
 
     def handle_in_thread(self, event: Any) -> None:
         asyncio.run(self.handle(event))

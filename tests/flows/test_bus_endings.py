@@ -95,6 +95,19 @@ async def test_what_was_acked_on_receipt_and_never_begun_is_told_or_left_to_othe
     assert stage.told(events.Stopped)[0].abandoned == troubles(stage, events.Scope.DROP)
 
 
+async def test_on_receipt_what_comes_to_a_worker_that_has_waited_long_is_run(stage: Stage) -> None:
+    """Longer than a lease is left alone: what such a read brings is looked at once more, and is acked by then."""
+    bus, seen = stage.bus(lease=150 * MS, options=ON_RECEIVE), []
+    bus.on(dict)(lambda event: seen.append(event.body["n"]))
+    async with stage.running(bus):
+        await blocked(stage.admin)
+        await asyncio.sleep(0.15)
+        await bus.publish({"n": 1})
+        await stage.until(lambda: seen, within=2)
+    assert seen == [1]
+    assert troubles(stage, events.Scope.DROP) == 0
+
+
 async def settled_by_hand(event: Delivery[Any], settle: str) -> None:
     await {"ack": event.ack, "retry": event.retry, "reject": lambda: event.reject("no")}[settle]()
 

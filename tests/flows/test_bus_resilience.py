@@ -274,7 +274,7 @@ async def test_reading_goes_on_when_what_nobody_settled_by_hand_has_timed_out(
 
 async def test_by_hand_the_time_of_a_message_counts_from_its_own_start(stage: Stage) -> None:
     """Suspects run one after another: together they take longer than any one of them may."""
-    bus = stage.bus(lease=300 * MS, options=by_hand(timeout=timedelta(seconds=1), scan=50 * MS))
+    bus = stage.bus(lease=timedelta(seconds=1), options=by_hand(timeout=timedelta(seconds=1), scan=50 * MS))
     seen: list[tuple[int, int]] = []
     acked: list[int] = []
 
