@@ -71,7 +71,8 @@ class Publisher:
         except NotDurableError:
             await self._list()  # it is stored all the same
             raise
-        await self._list()
+        if self._is_unlisted:
+            await self._list()
         return receipt
 
     async def _publish(self, message: Message[Any], *, once: bool, sending: Sending | None) -> Receipt:

@@ -103,7 +103,8 @@ class Reader:
             self._tell(error)  # then the settle will tell
         else:
             batch.leased_at = now
-            self._holdings.lost.update((batch.stream, id) for id in lost)
+            # What was settled while we asked is gone, not lost.
+            self._holdings.lost.update((batch.stream, id) for id in lost if id in batch.open)
 
     async def _restore(self) -> None:
         try:
