@@ -105,9 +105,8 @@ class Penstock:
             plan = Plan(topic=first, group=group, retry=retry, lease=lease, start=begin, options=options)
         # Types are the bus's own: what one group reads as a record, another may take as a plain object.
         wires = {name: self._wires.get(name, _NATIVE).copy() for name in topics}
-        bus = Bus(
-            wires, self._view(wires), self._listeners, plan, self._trace_context, self.full_name, self._handled.append
-        )
+        trace = self._tracing.outgoing if self._tracing is not None else None
+        bus = Bus(wires, self._view(wires), self._listeners, plan, trace, self.full_name, self._handled.append)
         if self._tracing is not None and plan is not None:
             bus.trace(self._tracing)
         self._made += 1
@@ -251,9 +250,6 @@ class Penstock:
             return known[0][1]
 
         return view
-
-    def _trace_context(self, topic: str) -> tuple[str | None, str | None]:
-        return self._tracing.outgoing(topic) if self._tracing is not None else (None, None)
 
     def __repr__(self) -> str:
         return f"<Penstock {self._backend or 'not connected'}>"

@@ -36,7 +36,7 @@ class Bus:
         backend: Callable[[], StreamBackend],
         listeners: Listeners,
         plan: Plan | None,
-        trace: Trace,
+        trace: Trace | None,
         full_name: Callable[[str], str],
         keep: Callable[["Bus"], None],
     ) -> None:

@@ -57,7 +57,7 @@ class Receipt(Struct, frozen=True, gc=False):
 class Publisher:
     """Publishes to one topic."""
 
-    def __init__(self, backend: Callable[[], StreamBackend], topic: str, trace: Trace, tell: Tell) -> None:
+    def __init__(self, backend: Callable[[], StreamBackend], topic: str, trace: Trace | None, tell: Tell) -> None:
         self._backend = backend
         self._topic = topic
         self._trace = trace
@@ -65,15 +65,22 @@ class Publisher:
         self._is_unlisted = True
 
     async def publish(self, message: Message[Any], *, once: bool, sending: Sending | None) -> Receipt:
-        message = self._stamped(message, sending)
-        try:
-            receipt = await self._publish(message, once=once, sending=sending)
-        except NotDurableError:
-            await self._list()  # it is stored all the same
-            raise
+        if sending is not None or self._trace is not None:
+            message = self._stamped(message, sending)
+        if sending is None and not once:  # the common case, with no more frames than it needs
+            receipt = Receipt(message.id, await self._backend().publish(self._topic, message), self._topic)
+        else:
+            receipt = await self._specially(message, once=once, sending=sending)
         if self._is_unlisted:
             await self._list()
         return receipt
+
+    async def _specially(self, message: Message[Any], *, once: bool, sending: Sending | None) -> Receipt:
+        try:
+            return await self._publish(message, once=once, sending=sending)
+        except NotDurableError:
+            await self._list()  # it is stored all the same
+            raise
 
     async def _publish(self, message: Message[Any], *, once: bool, sending: Sending | None) -> Receipt:
         if sending is not None and sending.delay:
@@ -114,7 +121,7 @@ class Publisher:
         ]
 
     def _noted(self, messages: Iterable[Message[Any]], ids: list[str]) -> Iterator[Message[Any]]:
-        parent, state = self._trace(self._topic)
+        parent, state = self._trace(self._topic) if self._trace is not None else (None, None)
         for message in messages:
             ids.append(message.id)
             if parent is None or message.traceparent is not None:
@@ -174,7 +181,7 @@ class Publisher:
             message = replace(message, headers=headers, time=time, type=kind)
         if message.traceparent is not None:
             return message
-        parent, state = self._trace(self._topic)
+        parent, state = self._trace(self._topic) if self._trace is not None else (None, None)
         return message if parent is None else replace(message, traceparent=parent, tracestate=state)
 
 

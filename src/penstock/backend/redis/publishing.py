@@ -26,12 +26,14 @@ class Publishing(Verbs):
 
     async def publish(self, stream: str, message: Message[Any]) -> str:
         request = _append(_append_head(stream), self._wire(stream).pack(message, stream))
-        link = await self._links.shared()
+        link = self._links.at_hand or await self._links.shared()
         try:
             reply = await link.call(request, within=COMMAND_SECONDS)
         except ServerUnreachableError:
             raise PublishUnknownError(stream, message.id) from None
-        return _entry_id(reply, stream)
+        if type(reply) is bytes:
+            return reply.decode()
+        raise not_written(reply, stream)
 
     async def publish_many(self, stream: str, messages: Iterable[Message[Any]]) -> list[str | PenstockError]:
         results: list[str | PenstockError] = []
@@ -141,9 +143,3 @@ class _Write:
 def not_written(reply: Reply, stream: str) -> PenstockError:
     """Why the server did not append a message, by what it answered instead of an entry id."""
     return keys.refusal(stream) if reply is None else failure(reply, f"cannot publish to {stream!r}")
-
-
-def _entry_id(reply: Reply, stream: str) -> str:
-    if type(reply) is bytes:
-        return reply.decode()
-    raise not_written(reply, stream)
