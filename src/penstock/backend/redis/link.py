@@ -1,8 +1,8 @@
 """One connection to the server: requests go out together, replies come back in order.
 
-Everything callers send during one turn of the event loop leaves in one write. A request that gets no reply in time
-ends the connection, because the replies behind it could no longer be told apart. So does a server that answers as a
-replica: after a failover the address may lead to the new primary, but only those who connect anew get there.
+What callers send during one turn of the event loop leaves together, in writes of up to 50. A request that gets no reply
+in time ends the connection, because the replies behind it could no longer be told apart. So does a server that answers
+as a replica: after a failover the address may lead to the new primary, but only those who connect anew get there.
 """
 
 import asyncio
@@ -16,6 +16,7 @@ from penstock.backend.redis.failures import is_replica
 from penstock.errors import ServerUnreachableError
 
 _OVERSLEPT = 0.1  # seconds
+_ENOUGH_TO_SEND = 50  # requests: the server may begin with them while we make the next
 _YOUNG = 0.1  # seconds: another connection would lead to the same server, and a busy caller would open thousands
 
 Reply = Any  # bytes, int, None, hiredis.ReplyError, or lists of these
@@ -84,7 +85,7 @@ class Link(asyncio.Protocol):
         if not self._outgoing:
             self._loop.call_soon(self._flush)
         self._outgoing.append(request)
-        if at_once:
+        if at_once or len(self._outgoing) >= _ENOUGH_TO_SEND:
             self._flush()
         if self._timer is None or self._timer.when() > deadline:
             self._watch_until(deadline)
