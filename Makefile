@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench bench-peers fault fmt lock clean
+.PHONY: help demo test check bench bench-peers fault spark-full fmt lock clean
 
 PY := .venv/bin/python
 # Narrow a run with: make test ARGS="tests/unit -k uuid"
@@ -7,7 +7,7 @@ ARGS ?=
 PARALLEL ?= -n 2 --dist loadgroup
 
 help: ## Show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: ## Start the embedded server, publish, read, settle, and print what happened
 	@scripts/bootstrap core
@@ -37,6 +37,10 @@ bench-peers: ## Install the other libraries to measure beside, outside the repos
 fault: ## Every fault in full size on both servers; writes benchmarks/results/fault.md
 	@scripts/bootstrap dev
 	@$(PY) -m tests.fault $(ARGS)
+
+spark-full: ## Every Spark test in full size, the long ones too; writes benchmarks/results/spark-full.md
+	@scripts/bootstrap dev
+	@$(PY) -m tests.spark $(ARGS)
 
 fmt: ## Format the code and apply safe fixes
 	@scripts/bootstrap dev

@@ -18,6 +18,8 @@ BENCHMARKS = {
     "suspending": "benchmarks.suspending",
     "latency": "benchmarks.latency",
     "memory": "benchmarks.memory",
+    "spark_parse": "benchmarks.spark_parse",
+    "spark": "benchmarks.spark",
 }
 
 

@@ -24,11 +24,17 @@ VENV = ROOT / ".venv"
 STAMP = VENV / "penstock-stamp.json"
 PYTHON = VENV / "bin" / "python"
 
+# Each holds all that those before it hold, in the same versions: what is there can be completed, and serves for less.
+FILES = ("core", "spark", "dev")
+
 
 def main(arguments: list[str]) -> int:
-    """Make the environment for `core` (to run) or `dev` (to test and check). Returns the exit code."""
-    if len(arguments) != 1 or not requirements(arguments[0]).is_file():
-        print("usage: scripts/bootstrap core|dev", file=sys.stderr)
+    """Make the environment for `core` (to run), `spark` (with the pipeline) or `dev` (to test and check).
+
+    Returns the exit code.
+    """
+    if len(arguments) != 1 or arguments[0] not in FILES:
+        print(f"usage: scripts/bootstrap {'|'.join(FILES)}", file=sys.stderr)
         return 2
     try:
         wait_for_our_turn()
@@ -50,7 +56,7 @@ def make(wanted: str) -> None:
     if not is_reusable(stamp, identity):
         create()
         stamp = {**identity, "pins": {}, "project": ""}
-    missing = wanted not in stamp["pins"] and not ("dev" in stamp["pins"] and wanted == "core")
+    missing = stamp["pins"].keys().isdisjoint(FILES[FILES.index(wanted) :])
     if not missing and stamp["project"] == project_digest():
         return
     STAMP.unlink(missing_ok=True)

@@ -3,6 +3,7 @@
 PenstockError
 ├── ConfigurationError            an option, URL or name is wrong; also a ValueError
 ├── EmbeddedServerError           the private server did not start or did not stay up
+├── SetupError                    something that has to be installed is missing or unfit: Java, an extra
 ├── ServerError                   the server cannot serve us now
 │   ├── ServerUnreachableError    no connection, or it broke before the reply
 │   ├── AuthenticationError       wrong password, or the user may not run the command
@@ -12,9 +13,11 @@ PenstockError
 │   └── ServerOutOfMemoryError    maxmemory is reached; settling still works
 ├── TopicError                    the key is not what a topic must be
 │   ├── WrongKeyTypeError         another kind of value lives at that key
-│   └── GroupMissingError         the stream or its group vanished, or never existed
+│   ├── GroupMissingError         the stream or its group vanished, or never existed
+│   └── DataLossError             entries that a reader still needed are gone
 ├── PublishError                  a message was not, or perhaps not, written
 │   ├── EncodeError               the body cannot be put on the wire
+│   ├── FencedError               a newer attempt writes the same part of a batch now
 │   ├── NotDurableError           it was written, but is not as safe as was asked for; carries the receipt's facts
 │   └── PublishUnknownError       it may or may not have been written; carries the id
 ├── MalformedError                what is stored cannot be read as a message; carries the raw fields
@@ -42,6 +45,10 @@ class ConfigurationError(PenstockError, ValueError):
 
 class EmbeddedServerError(PenstockError):
     """The embedded server could not be started or reached; the text ends with its last log lines."""
+
+
+class SetupError(PenstockError):
+    """What this needs is not installed here, or cannot be used; the text says what to install."""
 
 
 class ServerError(PenstockError):
@@ -87,12 +94,20 @@ class GroupMissingError(TopicError):
     """The stream or the group does not exist (any more). Create the group again, at 0 to skip nothing."""
 
 
+class DataLossError(TopicError):
+    """Entries that a reader still needed were trimmed, deleted, or went with their stream; the text says which."""
+
+
 class PublishError(PenstockError):
     """The message was not written, or, if it is a `PublishUnknownError`, perhaps not."""
 
 
 class EncodeError(PublishError):
     """The message cannot be put on the wire: not encodable, or larger than the limits. Nothing was sent."""
+
+
+class FencedError(PublishError):
+    """Another attempt took over the part of a batch that we were writing. Our last rows were not written; stop."""
 
 
 class PublishUnknownError(PublishError):

@@ -19,7 +19,7 @@ class Checkout:
         self.monkeypatch = monkeypatch
         self.done: list[str] = []
         (root / "requirements").mkdir(parents=True)
-        for name in ("core", "dev"):
+        for name in environment.FILES:
             (root / "requirements" / f"{name}.txt").write_text(f"# {name}\n")
         shutil.copy(ROOT / "pyproject.toml", root)
         monkeypatch.setattr(environment, "create", self.create)
@@ -61,15 +61,23 @@ def test_a_second_run_does_nothing(checkout: Checkout) -> None:
     assert checkout.set_up("dev") == []
 
 
-def test_what_serves_for_tests_serves_for_the_demo(checkout: Checkout) -> None:
+@pytest.mark.parametrize("less", ["core", "spark"])
+def test_what_serves_for_tests_serves_for_less(checkout: Checkout, less: str) -> None:
     checkout.set_up("dev")
-    assert checkout.set_up("core") == []
+    assert checkout.set_up(less) == []
 
 
-def test_what_serves_for_the_demo_is_completed_for_tests(checkout: Checkout) -> None:
+def test_what_serves_for_the_demo_is_completed_for_spark_and_then_for_tests(checkout: Checkout) -> None:
     checkout.set_up("core")
-    assert checkout.set_up("dev") == ["dev", "project"]
+    assert checkout.set_up("spark") == ["spark", "project"]
     assert checkout.set_up("core") == []
+    assert checkout.set_up("dev") == ["dev", "project"]
+    assert checkout.set_up("spark") == []
+
+
+def test_a_file_of_pins_that_is_none_of_ours_is_refused(checkout: Checkout) -> None:
+    assert checkout.environment.main(["all"]) == 2
+    assert checkout.done == []
 
 
 def test_changed_pins_start_anew(checkout: Checkout) -> None:

@@ -109,3 +109,15 @@ def test_the_budget_is_shared_by_workers_that_run_side_by_side(suite: Suite) -> 
     conftest.write_text(conftest.read_text().replace('{"unit": 30,', '{"unit": 0.55,'))
     assert suite.run(ci=True)[0] == 1
     assert suite.run("-n", "2", ci=True)[0] == 0
+
+
+def test_tests_of_one_group_run_in_one_process(suite: Suite) -> None:
+    suite.write(
+        "@pytest.mark.xdist_group('one')\n@pytest.mark.parametrize('n', range(6))\ndef test_together(n): pass\n"
+        "@pytest.mark.parametrize('n', range(6))\ndef test_anywhere(n): pass\n"
+    )
+    code, output = suite.run("-v", "-n", "2", "--dist", "loadgroup")
+    assert code == 0
+    where = [line.split()[0] for line in output.splitlines() if "PASSED" in line and "test_together" in line]
+    assert len(where) == 6
+    assert len(set(where)) == 1, output

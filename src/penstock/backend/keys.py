@@ -7,6 +7,7 @@
 | `penstock:{<slot>}:<topic>:handled/<g>/<uuid>[/<replay>]` | string | `done`, or the entry that g handles it as |
 | `penstock:{<slot>}:<topic>:later`       | zset   | messages that are not due yet, by due time in ms |
 | `penstock:{<slot>}:<topic>:cursors`     | hash   | durable cursor name → entry id; each holds back trimming |
+| `penstock:{<slot>}:<topic>:fence/<q>`   | hash   | Spark query q: part → batch and rows written; `done` → batch |
 | `penstock:{<slot>}:<topic>:once/<uuid>` | string | where a message published once is, or empty; expires |
 | `penstock:{<slot>}:<topic>:groups`      | hash   | group → how it stood when it was last looked at |
 | `penstock:{<slot>}:<topic>:paused`      | set    | groups that are to read nothing for now |
@@ -15,6 +16,7 @@
 | `penstock:{<slot>}:<topic>:starts/<g>`  | hash   | suspect entry of g → how often it was started, token of the last |
 | `penstock:{<slot>}:<topic>:steals/<g>`  | hash   | consumer → a counter that rises when entries are taken from it |
 | `penstock:{<slot>}:<topic>:turn/<r>`    | hash   | who may read a sequential stream now, and its fencing token |
+| `penstock:{<slot>}:<topic>:written/<q>/<b>` | set | ids that batch b of Spark query q has written so far |
 
 | `penstock:topics`                       | set    | the topics we know; alone in a slot of its own |
 
@@ -43,6 +45,10 @@ def dead(topic: str) -> str:
 
 def cursors(topic: str) -> str:
     return _aux(topic, "cursors")
+
+
+def fence(topic: str, query: str) -> str:
+    return _aux(topic, "fence", query)
 
 
 def handled(topic: str, group: str, message_id: str, replay_id: str = "") -> str:
@@ -88,6 +94,10 @@ def steals(topic: str, group: str) -> str:
 
 def turn(topic: str, reader: str) -> str:
     return _aux(topic, "turn", reader)
+
+
+def written(topic: str, query: str, batch: int) -> str:
+    return _aux(topic, "written", query, str(batch))
 
 
 def home(stream: str) -> str:

@@ -31,6 +31,14 @@ app.command(
     help="Run the handlers of an app until SIGTERM or Ctrl-C, then drain; asked twice, end at once."
     "\n\nExit code 0: drained. 1: it could not start, or did not end in time. 2: the command line makes no sense.",
 )
+spark = App(name="spark", help="Streams in and out of Spark.", help_format="plaintext")
+spark.command(
+    "penstock.cli.spark:doctor",
+    name="doctor",
+    help="Say what Spark needs, what of it is here, and how to get the rest."
+    "\n\nExit code 0: a session can start. 1: something is missing or unfit.",
+)
+app.command(spark)
 app.command("penstock.cli.worker:worker", name="worker", show=False)
 
 

@@ -32,6 +32,11 @@ from penstock.errors import (
 CONNECT_SECONDS = 3.0
 _NEEDED = "Penstock needs Redis 7.0 or Valkey 7.2 or newer"
 _OLDEST = {"redis": (7, 0), "valkey": (7, 2)}
+_CLASSES: dict[str, type[Any]] = {
+    "tcp": redis.asyncio.Connection,
+    "tls": redis.asyncio.SSLConnection,
+    "unix": redis.asyncio.UnixDomainSocketConnection,
+}
 
 
 class Opener:
@@ -45,7 +50,7 @@ class Opener:
 
     @classmethod
     def to(cls, address: Address) -> "Opener":
-        connection_class, options = _connection(address)
+        connection_class, options = _CLASSES[address.kind], connection_options(address)
         return cls(lambda: connection_class(**options), str(address))
 
     @classmethod
@@ -90,7 +95,7 @@ class Opener:
         try:
             await connection.connect()
         except redis.exceptions.RedisError as error:
-            refusal = self._refusal(error)
+            refusal = self.refusal(error)
         finally:
             if self._owns_pool:
                 await let_go(self._pool)
@@ -105,7 +110,8 @@ class Opener:
             raise
         return link
 
-    def _refusal(self, error: Exception) -> PenstockError:
+    def refusal(self, error: Exception) -> PenstockError:
+        """The error to raise for what redis-py said when it could not connect or log in."""
         if isinstance(error.__cause__, redis.exceptions.RedisError):
             error = error.__cause__  # over a unix socket redis-py wraps what the server said
         if isinstance(error, redis.exceptions.ResponseError) or _is_login_failure(error):
@@ -117,13 +123,13 @@ class Opener:
         )
 
     async def _check_server(self, link: Link) -> None:
-        link.client_id = self._check_version(await link.call(pack("HELLO"), within=CONNECT_SECONDS))
+        link.client_id = self.check_version(await link.call(pack("HELLO"), within=CONNECT_SECONDS))
         # A server that is still loading lets us log in, but answers nothing else; PING tells.
         ping = await link.call(pack("PING"), within=CONNECT_SECONDS)
         if isinstance(ping, hiredis.ReplyError) and str(ping).startswith("LOADING"):
             raise failure(ping, f"cannot use {self.place} yet")
 
-    def _check_version(self, reply: Reply) -> int | None:
+    def check_version(self, reply: Reply) -> int | None:
         """Raises unless it is a server we support; gives the number by which it knows the connection."""
         # HELLO, not INFO: every user may run it, and Valkey answers with its own version, not the one it emulates.
         if isinstance(reply, hiredis.ReplyError) and "unknown command" in str(reply):
@@ -146,7 +152,8 @@ class Opener:
         return client_id if isinstance(client_id, int) else None
 
 
-def _connection(address: Address) -> tuple[type[Any], dict[str, Any]]:
+def connection_options(address: Address) -> dict[str, Any]:
+    """What redis-py's connection of this kind of address is made with; a file it names that cannot be used raises."""
     options: dict[str, Any] = {
         "db": address.db,
         "username": address.username,
@@ -155,12 +162,12 @@ def _connection(address: Address) -> tuple[type[Any], dict[str, Any]]:
         **_our_options(),
     }
     if address.kind == "unix":
-        return redis.asyncio.UnixDomainSocketConnection, {"path": address.path, **options}
+        return {"path": address.path, **options}
     options |= {"host": address.host, "port": address.port, "socket_keepalive": True}
     if address.kind == "tls":
         _check_files(address.options)
-        return redis.asyncio.SSLConnection, {"ssl_check_hostname": True, "ssl_cert_reqs": "required", **options}
-    return redis.asyncio.Connection, options
+        return {"ssl_check_hostname": True, "ssl_cert_reqs": "required", **options}
+    return options
 
 
 def _check_files(options: Mapping[str, str]) -> None:

@@ -1,0 +1,25 @@
+#!lua
+-- Append rows of one part of a batch, if this attempt still is the one that writes it.
+-- KEYS  stream, fence
+-- ARGV  part, batch, value to expect, value to leave, how long to remember in ms, '1' to create the stream if need be,
+--       then per row: how many fields and values, and these
+-- Gives 'ok', 'done', 'fenced', or 'missing' if there is no such stream.
+-- Keeps rows and fence together: the value says how many rows of the part are in the stream, at any moment.
+local stream, fence, part = KEYS[1], KEYS[2], ARGV[1]
+local kind = redis.call('TYPE', stream).ok
+if kind ~= 'stream' and kind ~= 'none' then
+  return redis.error_reply('WRONGTYPE ' .. stream .. ' is a ' .. kind .. ', not a stream')
+end
+if kind == 'none' and ARGV[6] ~= '1' then return 'missing' end
+local held = redis.call('HMGET', fence, 'done', part)
+if held[1] and tonumber(held[1]) >= tonumber(ARGV[2]) then return 'done' end
+if held[2] ~= ARGV[3] then return 'fenced' end
+local at = 7
+while at <= #ARGV do
+  local last = at + ARGV[at]
+  redis.call('XADD', stream, '*', unpack(ARGV, at + 1, last))
+  at = last + 1
+end
+redis.call('HSET', fence, part, ARGV[4])
+redis.call('PEXPIRE', fence, ARGV[5])
+return 'ok'

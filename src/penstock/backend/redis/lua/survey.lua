@@ -1,0 +1,36 @@
+#!lua flags=allow-oom
+-- See how a stream stands for a reader that keeps its own position; gives the stream an epoch if it has none.
+-- KEYS  stream
+-- ARGV  the name of our own group, a token to become the epoch, the id of the reader's position
+-- Gives nothing if there is no stream, else: epoch, oldest id and newest id that are there ('' if none), last id given,
+-- highest id deleted, length, how many were ever added, 1 if the entry of that id is there.
+-- Keeps one moment: from numbers of two moments a loss can seem to be none, or none a loss.
+local stream = KEYS[1]
+if redis.call('EXISTS', stream) == 0 then return {} end
+local function facts(row)
+  local found = {}
+  for i = 1, #row, 2 do found[row[i]] = row[i + 1] end
+  return found
+end
+local ours, epoch
+for _, row in ipairs(redis.call('XINFO', 'GROUPS', stream)) do
+  if facts(row).name == ARGV[1] then ours = true end
+end
+if ours then
+  for _, row in ipairs(redis.call('XINFO', 'CONSUMERS', stream, ARGV[1])) do
+    epoch = epoch or string.match(facts(row).name, '^epoch%-(%x+)$')
+  end
+else
+  -- At the largest id it reads nothing, and holds back nobody who looks for the slowest group.
+  redis.call('XGROUP', 'CREATE', stream, ARGV[1], '18446744073709551615-18446744073709551615')
+end
+if not epoch then
+  epoch = ARGV[2]
+  redis.call('XGROUP', 'CREATECONSUMER', stream, ARGV[1], 'epoch-' .. epoch)
+end
+local info = facts(redis.call('XINFO', 'STREAM', stream))
+local oldest, newest = info['first-entry'], info['last-entry']
+return {
+  epoch, oldest and oldest[1] or '', newest and newest[1] or '', info['last-generated-id'], info['max-deleted-entry-id'],
+  info.length, info['entries-added'], #redis.call('XRANGE', stream, ARGV[3], ARGV[3]),
+}

@@ -1,0 +1,65 @@
+"""Arrow values as the words of a request in Redis protocol: whole columns at once, no Python object per row."""
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Column: TypeAlias = Any  # pa.BinaryArray; pyarrow has no types
+_END = b"\r\n"
+
+
+def word(value: bytes | str | int) -> bytes:
+    """One word."""
+    raw = value if isinstance(value, bytes) else str(value).encode()
+    return b"$%d\r\n%b\r\n" % (len(raw), raw)
+
+
+def words(values: Column, name: bytes | None = None) -> Column:
+    """Each value as a word, behind the word `name` if given; a null is no word at all."""
+    values = as_binary(values)
+    lengths = as_binary(pc.binary_length(values))
+    lead = b"$" if name is None else word(name) + b"$"
+    joined = joined_rows([lead, lengths, _END, values, _END])
+    return joined if values.null_count == 0 else pc.fill_null(joined, b"")
+
+
+def joined_rows(pieces: Sequence[Column | bytes]) -> Column:
+    """Row by row, the pieces behind each other; bytes are the same in every row. At least one piece is a column."""
+    if len(pieces) == 1:
+        return pieces[0]
+    scalars = [pa.scalar(piece, pa.binary()) if isinstance(piece, bytes) else piece for piece in pieces]
+    return pc.binary_join_element_wise(*scalars, pa.scalar(b"", pa.binary()))
+
+
+def as_binary(values: Column) -> Column:
+    """Text as its UTF-8 bytes, numbers and truth values as their text; nulls stay."""
+    if pa.types.is_binary(values.type):
+        return values
+    if not pa.types.is_string(values.type):
+        values = pc.cast(values, pa.binary() if pa.types.is_large_binary(values.type) else pa.string())
+    return pc.cast(values, pa.binary())
+
+
+def starts(values: Column) -> "np.ndarray[Any, Any]":
+    """Where each value begins in the bytes behind the column, and where the last one ends."""
+    offsets = np.frombuffer(values.buffers()[1], dtype=np.int32)
+    return offsets[values.offset : values.offset + len(values) + 1]
+
+
+def flowing(values: Column) -> bytes:
+    """All values of a column without nulls behind each other."""
+    if len(values) == 0:
+        return b""
+    offsets = starts(values)
+    return bytes(memoryview(values.buffers()[2])[offsets[0] : offsets[-1]])
+
+
+def regrouped(values: Column, offsets: "np.ndarray[Any, Any]") -> Column:
+    """A column whose row n is the values from `offsets[n]` up to `offsets[n + 1]` behind each other."""
+    bounds = starts(values)[offsets - offsets[0]].astype(np.int32)
+    return pa.BinaryArray.from_buffers(
+        pa.binary(), len(offsets) - 1, [None, pa.py_buffer(bounds.tobytes()), values.buffers()[2]]
+    )

@@ -1,0 +1,124 @@
+"""The data source with a gallows at every step: what Spark's processes import in a run of `kills`.
+
+A kill is planned in a file, `<step> <batch> <victim> <number>`, and happens once, whoever comes to that step first.
+Everything else is the product's own code.
+"""
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from pyspark import TaskContext
+from pyspark.sql.types import StructType
+
+from penstock.spark.source import PenstockSource
+
+PLACE = "PENSTOCK_TEST_KILLS"
+SOURCE_STEPS = ("latest", "plan", "settle", "read-first", "read-middle", "read-last")
+SINK_STEPS = ("write-first", "write-middle", "write-last", "done-before", "done-after")
+VICTIMS = ("worker", "driver", "server")
+
+
+class KillingSource(PenstockSource):
+    """`format("penstock_killing")`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "penstock_killing"
+
+    def streamReader(self, schema: StructType) -> Any:  # noqa: N802
+        reader = super().streamReader(schema)
+        reader.__class__ = _killing_reader(type(reader))
+        return reader
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> Any:  # noqa: N802
+        writer = super().streamWriter(schema, overwrite)
+        writer.__class__ = _killing_writer(type(writer))
+        return writer
+
+
+def _killing_reader(base: Any) -> Any:
+    class Reader(base):  # type: ignore[misc]
+        def latestOffset(self, start: Any, limit: Any) -> Any:  # noqa: N802
+            step("latest")
+            return super().latestOffset(start, limit)
+
+        def partitions(self, start: Any, end: Any) -> Any:
+            step("plan")
+            return super().partitions(start, end)
+
+        def commit(self, end: Any) -> None:
+            step("settle")
+            super().commit(end)
+
+        def read(self, partition: Any) -> Iterator[Any]:
+            yield from _stepping("read", super().read(partition))
+
+    return Reader
+
+
+def _killing_writer(base: Any) -> Any:
+    class Writer(base):  # type: ignore[misc]
+        def write(self, iterator: Iterator[Any]) -> Any:
+            found = super().write(_stepping("write", _in_pieces(iterator)))
+            step("write-last")
+            return found
+
+        def commit(self, messages: Any, batchId: int) -> None:  # noqa: N803
+            step("done-before", batchId)
+            super().commit(messages, batchId)
+            step("done-after", batchId)
+
+    return Writer
+
+
+def _in_pieces(batches: Iterator[Any]) -> Iterator[Any]:
+    for batch in batches:
+        for start in range(0, batch.num_rows, 20):
+            yield batch.slice(start, 20)
+
+
+def _stepping(what: str, batches: Iterator[Any]) -> Iterator[Any]:
+    step(f"{what}-first")
+    for number, batch in enumerate(batches):
+        yield batch
+        if number == 1 or (number == 0 and what == "read"):
+            step(f"{what}-middle")
+    if what == "read":
+        step("read-last")
+
+
+def step(name: str, batch: int | None = None) -> None:
+    """Carry out what is planned for here and now, if nobody else has."""
+    place = Path(os.environ[PLACE])
+    if batch is None:
+        batch = _batch_of_task()
+    for planned in sorted(place.glob("plan/*")):
+        at, when, victim, _ = planned.name.split(" ")
+        if at != name or (batch is not None and int(when) > batch):
+            continue
+        try:
+            planned.rename(place / "done" / planned.name)
+        except FileNotFoundError:
+            continue  # somebody else was faster
+        _kill(victim, place)
+
+
+def _batch_of_task() -> int | None:
+    context = TaskContext.get()
+    batch = None if context is None else context.getLocalProperty("streaming.sql.batchId")
+    return None if batch is None else int(batch)
+
+
+def _kill(victim: str, place: Path) -> None:
+    if victim == "worker":
+        os.kill(os.getpid(), signal.SIGKILL)
+    for pid in (place / f"{victim}.pid").read_text().split():
+        with suppress(ProcessLookupError):
+            os.kill(int(pid), signal.SIGKILL)
+    # The rest of this process goes on for a moment, as on a machine that lost its driver: a zombie.
+    time.sleep(0.05)

@@ -1,0 +1,125 @@
+"""Runs pipelines in a driver process of their own while drivers, Python workers and the server are killed at named
+steps, and starts again whatever has died. What counts at the end is a journal of acknowledged messages.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from penstock.message.ids import new_id
+from tests.spark.killing import PLACE
+from tests.support.servers import Server, valkey_binary
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+_LOOK_SECONDS = 0.02
+
+
+@dataclass(frozen=True)
+class Kill:
+    step: str
+    victim: str
+    batch: int = 0
+    """Not before this batch, as far as a step knows its batch."""
+
+    def __str__(self) -> str:
+        return f"{self.step} {self.batch} {self.victim}"
+
+
+@dataclass
+class Run:
+    """One run: a server that keeps what it acknowledged, a journal, and a directory."""
+
+    place: Path
+    server: Server
+    journal: list[str] = field(default_factory=list)
+    drivers: int = 0
+    restarts: int = 0
+
+    def publish(self, topic: str, count: int) -> None:
+        with self.server.client() as client, client.pipeline(transaction=False) as pipe:
+            ids = [new_id() for _ in range(count)]
+            for number, id in enumerate(ids):
+                pipe.xadd(topic, {"id": id, "payload": json.dumps({"n": number})})
+            pipe.execute()
+        self.journal += ids
+
+    def plan(self, kills: Sequence[Kill]) -> None:
+        for number, kill in enumerate(kills):
+            (self.place / "plan" / f"{kill} {number}").touch()
+
+    def until_finished(self, *pipelines: str, within: float) -> None:
+        """Start drivers until one has come to the end; the server comes back whenever it was killed."""
+        deadline = time.monotonic() + within
+        while not (self.place / "finished").exists():
+            self.drivers += 1
+            command = [sys.executable, "-m", "tests.spark.kills_driver", str(self.place), self.server.url, *pipelines]
+            environment = os.environ | {"PYTHONPATH": str(ROOT), PLACE: str(self.place)}
+            with (self.place / "driver.log").open("ab") as log:
+                driver = subprocess.Popen(
+                    command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                )
+            self._watch(driver, deadline)
+
+    def _watch(self, driver: "subprocess.Popen[bytes]", deadline: float) -> None:
+        while driver.poll() is None:
+            assert self.server.process is not None
+            if self.server.process.poll() is not None:
+                self.server.kill()  # dead already; its socket file is not
+                self.server.start()
+                self.restarts += 1
+                (self.place / "server.pid").write_text(str(self.server.pid))
+            if time.monotonic() > deadline:
+                self._end(driver)
+                raise AssertionError(f"not finished in time:\n{self.story()}")
+            time.sleep(_LOOK_SECONDS)
+        killed = (self.place / "done").iterdir()
+        assert driver.returncode in (0, -9) or any("driver" in kill.name for kill in killed), self.story()
+
+    def _end(self, driver: "subprocess.Popen[bytes]") -> None:
+        for pid in (self.place / "driver.pid").read_text().split() if (self.place / "driver.pid").exists() else []:
+            if Path(f"/proc/{pid}").exists():
+                os.kill(int(pid), 9)
+        driver.kill()
+        driver.wait()
+
+    def carried_out(self) -> list[str]:
+        return sorted(kill.name for kill in (self.place / "done").iterdir())
+
+    def left(self) -> list[str]:
+        return sorted(kill.name for kill in (self.place / "plan").iterdir())
+
+    def in_stream(self, topic: str) -> "Counter[str]":
+        with self.server.client() as client:
+            return Counter(fields[b"id"].decode() for _, fields in client.xrange(topic))
+
+    def archived(self) -> "Counter[str]":
+        return Counter(id for id, _ in json.loads((self.place / "archived.json").read_text()))
+
+    def story(self) -> str:
+        parts = [self.place / "failures", self.place / "driver.log"]
+        return "\n".join(part.read_text(errors="replace")[-5000:] for part in parts if part.exists())
+
+
+@contextmanager
+def scene() -> Iterator[Run]:
+    binary = valkey_binary()
+    assert binary is not None
+    place = Path(tempfile.mkdtemp(prefix="ps-kills-"))
+    for name in ("plan", "done", "server"):
+        (place / name).mkdir()
+    server = Server(binary, place / "server", "--appendonly", "yes")
+    (place / "server.pid").write_text(str(server.pid))
+    try:
+        yield Run(place, server)
+    finally:
+        server.stop()
+        shutil.rmtree(place, ignore_errors=True)

@@ -1,0 +1,64 @@
+"""Whatever is killed when: every acknowledged message arrives, and arrives once."""
+
+import random
+from collections.abc import Callable
+
+import pytest
+
+from tests.spark.killing import SINK_STEPS, SOURCE_STEPS, VICTIMS
+from tests.spark.kills import Kill, scene
+from tests.spark.size import SEED
+
+pytestmark = pytest.mark.xdist_group("spark")
+
+
+@pytest.mark.timeout(180)
+def test_one_kill_of_each_kind(record_property: "Callable[[str, object], None]") -> None:
+    kills = [
+        Kill("read-middle", "worker"),
+        Kill("write-middle", "driver", batch=1),
+        Kill("done-before", "server"),
+        Kill("done-after", "worker", batch=2),
+    ]
+    with scene() as run:
+        run.publish("orders", 1200)
+        run.plan(kills)
+        run.until_finished("shuffle orders", "archive orders", within=170)
+
+        assert run.left() == []
+        assert run.in_stream("orders:shuffle") == dict.fromkeys(run.journal, 1)
+        assert run.archived() == dict.fromkeys(run.journal, 1)
+        assert (run.drivers, run.restarts) == (2, 1)
+        record_property("kills", len(kills))
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(("kind", "steps"), [("archive", SOURCE_STEPS), ("shuffle", SINK_STEPS), ("fence", SINK_STEPS)])
+def test_kills_of_everything_between_every_pair_of_steps(
+    kind: str, steps: tuple[str, ...], record_property: "Callable[[str, object], None]"
+) -> None:
+    order = random.Random(SEED)
+    kills = [Kill(step, victim, order.randrange(10)) for step in steps for victim in VICTIMS]
+    kills += [Kill(order.choice(steps), victim, order.randrange(10)) for victim in ("worker", "driver", "worker")]
+    with scene() as run:
+        run.publish("orders", 8000)
+        run.plan(kills)
+        run.until_finished(f"{kind} orders", within=1500)
+
+        assert run.left() == []
+        found = run.archived() if kind == "archive" else run.in_stream(f"orders:{kind}")
+        assert found == dict.fromkeys(run.journal, 1)
+        record_property("kills", len(run.carried_out()))
+        record_property("drivers", run.drivers)
+
+
+@pytest.mark.full
+def test_the_same_kills_show_where_a_delivery_promises_less() -> None:
+    with scene() as run:
+        run.publish("orders", 2000)
+        run.plan([Kill("write-middle", "worker", 1), Kill("done-before", "worker", 2)])
+        run.until_finished("plain orders", within=300)
+
+        found = run.in_stream("orders:plain")
+        assert set(found) == set(run.journal)
+        assert max(found.values()) > 1
