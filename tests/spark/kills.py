@@ -116,7 +116,7 @@ def scene() -> Iterator[Run]:
     place = Path(tempfile.mkdtemp(prefix="ps-kills-"))
     for name in ("plan", "done", "server"):
         (place / name).mkdir()
-    server = Server(binary, place / "server", "--appendonly", "yes")
+    server = Server(binary, place / "server", "--appendonly", "yes", "--appendfsync", "always")
     (place / "server.pid").write_text(str(server.pid))
     try:
         yield Run(place, server)

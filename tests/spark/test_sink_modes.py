@@ -324,7 +324,7 @@ def mortal() -> Iterator[Server]:
     binary = valkey_binary()
     assert binary is not None
     directory = Path(tempfile.mkdtemp(prefix="ps-"))
-    started = Server(binary, directory, "--appendonly", "yes")
+    started = Server(binary, directory, "--appendonly", "yes", "--appendfsync", "always")
     yield started
     started.stop()
     shutil.rmtree(directory)
