@@ -91,31 +91,6 @@ async def test_on_receipt_it_is_done_when_it_is_begun_and_not_before(stage: Stag
         await stage.settled()
 
 
-async def test_on_receipt_what_somebody_else_has_by_now_is_not_run(stage: Stage) -> None:
-    """At most once: the ack of what was taken from us does not count."""
-    bus, entered, leave = stage.bus(options=ON_RECEIVE), asyncio.Event(), asyncio.Event()
-    seen: list[int] = []
-
-    @bus.on(dict)
-    async def handle(event: Delivery[Any]) -> None:
-        seen.append(event.body["n"])
-        if event.body["n"] == 300:  # fast enough until then to have read ahead
-            entered.set()
-            await leave.wait()
-
-    await bus.publish_many([{"n": n} for n in range(600)])
-    async with stage.running(bus, concurrency=1), await RedisBackend.connect(stage.url) as thief:
-        await entered.wait()
-        await stage.until(lambda: stage.left()["topic pending"])
-        stolen = await thief.reclaim_idle(stage.topic, "g", "thief", timedelta(0), 1000)
-        leave.set()
-        await stage.until(lambda: len(seen) + len(stolen) == 600)
-        await thief.ack_many(stage.topic, "g", [entry.id for entry in stolen])
-        await stage.settled()
-    assert stolen
-    assert len(set(seen)) == len(seen) == 600 - len(stolen)
-
-
 async def test_on_receipt_what_has_expired_is_dropped_aloud(stage: Stage) -> None:
     bus = stage.bus(options=ON_RECEIVE)
     seen = numbers_seen(bus)
