@@ -210,7 +210,7 @@ async def test_a_bad_entry_stands_beside_its_neighbours_and_dies_with_every_byte
         again += await backend.reclaim_idle(topic, "other", "heir", NO_WAIT, 10, running=held)
     check(again[1], bad, raw)
     assert await backend.settle(topic, "other", "heir", done=again) == Settled(ok=3)
-    assert await backend.settle(topic, "other", "c", done=[malformed]) == Settled(gone=1)
+    assert await backend.settle(topic, "other", "c", done=[malformed]) == Settled(gone=1, unclear=(malformed.id,))
 
 
 def check(entry: FetchedEntry, entry_id: str, raw: Sequence[bytes]) -> None:

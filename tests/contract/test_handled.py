@@ -89,7 +89,7 @@ async def test_what_is_done_is_noted_for_its_window_and_acked_in_one_step(
     assert await backend.complete_handling(topic, "g", "c", [entry], timedelta(seconds=90)) == Settled(ok=1)
     assert 80_000 < admin.pttl(keys.handled(topic, "g", entry.message.id)) <= 90_000
     assert admin.xpending(topic, "g")["pending"] == 0
-    assert await backend.complete_handling(topic, "g", "c", [entry], HOUR) == Settled(gone=1)
+    assert await backend.complete_handling(topic, "g", "c", [entry], HOUR) == Settled(gone=1, unclear=(entry.id,))
 
 
 async def test_whoever_lost_an_entry_notes_nothing(backend: RedisBackend, topic: str, admin: "redis.Redis") -> None:
@@ -97,7 +97,7 @@ async def test_whoever_lost_an_entry_notes_nothing(backend: RedisBackend, topic:
     await backend.reclaim_idle(topic, "g", "heir", NOW, 1)
     await backend.ack(topic, "g", acked.id)
     result = await backend.complete_handling(topic, "g", "c", [lost, kept, acked], HOUR)
-    assert result == Settled(1, 1, (lost.id,))
+    assert result == Settled(1, 1, (lost.id,), (acked.id,))
     assert not admin.exists(keys.handled(topic, "g", lost.message.id), keys.handled(topic, "g", acked.message.id))
     assert admin.get(keys.handled(topic, "g", kept.message.id)) == b"done"
     assert [row["message_id"].decode() for row in admin.xpending_range(topic, "g", "-", "+", 9)] == [lost.id]
@@ -160,7 +160,7 @@ async def test_a_lost_reply_changes_no_verdict(wired: RedisBackend, proxy: Proxy
     proxy.drop_reply_to("EVALSHA")
     assert await wired.claim_handling(topic, "g", [claim(entry)], HOUR) == [NEW]
     proxy.drop_reply_to("EVALSHA")
-    assert await wired.complete_handling(topic, "g", "c", [entry], HOUR) == Settled(gone=1)
+    assert await wired.complete_handling(topic, "g", "c", [entry], HOUR) == Settled(gone=1, unclear=(entry.id,))
     assert proxy.dropped == 2
     assert await wired.claim_handling(topic, "g", [(entry.message.id, "", "9-9")], HOUR) == [DONE]
 

@@ -4,6 +4,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -89,6 +90,41 @@ async def test_on_receipt_it_is_done_when_it_is_begun_and_not_before(stage: Stag
         finally:
             leave.set()
         await stage.settled()
+
+
+@pytest.mark.parametrize("acked", [True, False], ids=["who has acked it", "who still has it"])
+@pytest.mark.parametrize("dedupe", [None, timedelta(hours=1)], ids=["plain", "dedupe"])
+async def test_on_receipt_what_somebody_else_has_had_is_not_run(
+    stage: Stage, acked: bool, dedupe: timedelta | None
+) -> None:
+    bus, entered, leave = stage.bus(options=replace(ON_RECEIVE, dedupe=dedupe)), asyncio.Event(), asyncio.Event()
+    seen: list[int] = []
+
+    @bus.on(dict)
+    async def handle(event: Delivery[Any]) -> None:
+        seen.append(event.body["n"])
+        entered.set()
+        await leave.wait()
+
+    await bus.publish_many([{"n": n} for n in range(10)])
+    await died_with_all(stage)
+    async with stage.running(bus, concurrency=1), await RedisBackend.connect(stage.url) as thief:
+        await entered.wait()
+        await stage.until(lambda: len(stage.told(events.Reclaimed)) == 2)
+        stolen = await thief.reclaim_idle(stage.topic, "g", "thief", timedelta(0), 1000)
+        if acked:
+            await thief.ack_many(stage.topic, "g", [entry.id for entry in stolen])
+        leave.set()
+        await stage.until(lambda: stage.told(events.Handled))
+        await thief.ack_many(stage.topic, "g", [entry.id for entry in stolen])
+        await bus.publish({"n": 10})
+        await stage.until(lambda: 10 in seen)
+        await stage.settled()
+    assert len(stolen) == 9
+    assert seen == [0, 10]
+    drops = [str(one.error) for one in stage.told(events.Trouble) if one.scope is events.Scope.DROP]
+    assert all("has acked it, or the reply" in drop for drop in drops)
+    assert drops or not acked
 
 
 async def test_on_receipt_what_has_expired_is_dropped_aloud(stage: Stage) -> None:

@@ -189,8 +189,13 @@ class Settled(Struct, frozen=True):
     fenced: tuple[str, ...] = ()
     """Held by another consumer now; left untouched."""
 
+    unclear: tuple[str, ...] = ()
+    """Those of the gone that another consumer may have had meanwhile, and may have handled. Only of what is done."""
+
     def __add__(self, other: "Settled") -> "Settled":
-        return Settled(self.ok + other.ok, self.gone + other.gone, self.fenced + other.fenced)
+        return Settled(
+            self.ok + other.ok, self.gone + other.gone, self.fenced + other.fenced, self.unclear + other.unclear
+        )
 
 
 Claim: TypeAlias = tuple[str, str, str]

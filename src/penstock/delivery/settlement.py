@@ -7,7 +7,7 @@ from penstock.backend.entry import Claim, ClaimedMessage, DeadLetter, FetchedEnt
 from penstock.backend.pace import Pace
 from penstock.delivery.duty import Duty
 from penstock.delivery.holdings import Batch, Outcomes
-from penstock.errors import GroupMissingError, PenstockError
+from penstock.errors import DeliveryError, GroupMissingError, PenstockError
 from penstock.events import DeadLettered, Fenced, Handled, Lost, Parked, Scope
 
 
@@ -44,9 +44,15 @@ class Settlement:
         return frozenset(fenced)
 
     async def ack(self, batch: Batch, ids: Sequence[str]) -> frozenset[str]:
-        """Have entries done before they are run; returns those that are still ours to run."""
+        """Have entries done before they are run; returns those that are ours to run, and nobody else's ever."""
         settled = await self._insist(ids, lambda: self._complete(batch, ids), is_begun=False)
-        return frozenset(ids).difference(settled.fenced)
+        for id in settled.unclear:
+            text = (
+                f"entry {id} of {batch.stream!r} is not run here: another consumer of group {self._plan.group!r} has"
+                " acked it, or the reply to our own ack was lost"
+            )
+            self._duty.trouble(Scope.DROP, DeliveryError(text))
+        return frozenset(ids).difference(settled.fenced, settled.unclear)
 
     async def _bury(self, batch: Batch, dead: Sequence[DeadLetter]) -> tuple[str, ...]:
         """Returns what was another consumer's by then."""

@@ -44,8 +44,9 @@ class Handled(Verbs):
             notes = [_key(topic, group, entry.message.id, entry.state.replay) for entry in piece]
             names = [stream, keys.starts(topic, group), *notes]
             args: list[Word] = [group, consumer, int(keys.is_retry(stream)), window_ms, *(one.id for one in piece)]
-            ok, gone, fenced = await self._links.repeatable_script(doing, load("complete_handling"), names, *args)
-            result += Settled(ok, gone, tuple(raw_id.decode() for raw_id in fenced))
+            reply = await self._links.repeatable_script(doing, load("complete_handling"), names, *args)
+            fenced, gone = (tuple(raw_id.decode() for raw_id in ids) for ids in reply[1:])
+            result += Settled(reply[0], len(gone), fenced, gone)
         return result
 
     async def release_handling(self, topic: str, group: str, claims: Sequence[Claim]) -> int:

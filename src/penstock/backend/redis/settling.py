@@ -59,11 +59,12 @@ class Settling(Reading):
         result = Settled()
         for some in _chunks(ids, _IDS_PER_CALL):
             args: list[Word] = [group, consumer, fence, int(stream != standing.home), *some]
-            counter, acked, gone, fenced = await self._links.repeatable_script(doing, load("settle"), names, *args)
+            reply = await self._links.repeatable_script(doing, load("settle"), names, *args)
+            counter, acked, gone, fenced, unclear = reply
             # What is read from now on was read after this counter was seen. None: the counters were deleted; enroll
             # again.
             standing.fence = int(counter) if counter else None
-            result += Settled(acked, gone, _decoded(fenced))
+            result += Settled(acked, gone, _decoded(fenced), _decoded(unclear))
         return result
 
     async def ack(self, stream: str, group: str, message_id: str) -> None:
