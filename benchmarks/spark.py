@@ -24,6 +24,7 @@ READS = {
     "count()": ("penstock", "count"),
     "to parquet": ("penstock", "parquet"),
     "count(), all columns": ("penstock all", "count"),
+    "count(), minPartitions=2": ("penstock split", "count"),
     "count(), tuples": ("tuples", "count"),
     "to parquet, tuples": ("tuples", "parquet"),
 }
@@ -38,10 +39,10 @@ def run(options: Options) -> Report:
         "Spark",
         f"{PAYLOAD_BYTES} bytes of JSON per entry, fields `id` and `payload`, over TCP on one machine, no persistence;"
         f" Spark `local[2]`; median of {options.rounds} interleaved rounds, the JVM warm. Reads give columns"
-        f" {cases.COLUMNS.replace(' string', '')} in two partitions unless said. *drain* is one connection that takes"
-        " in the same XRANGE replies and looks at nothing; *tuples* is a data source as one first writes it, with"
-        " redis-py and a tuple per entry; the raw writer sends XADDs that were packed before the clock started, on one"
-        " connection. Sinks write cached rows from two tasks.",
+        f" {cases.COLUMNS.replace(' string', '')} unless said, in one partition, which is the default. *drain* is one"
+        " connection that takes in the same XRANGE replies and looks at nothing; *tuples* is a data source as one first"
+        " writes it, with redis-py and a tuple per entry, in two partitions; the raw writer sends XADDs that were"
+        " packed before the clock started, on one connection. Sinks write cached rows from two tasks.",
         versions={name: version(name) for name in ("pyspark", "pyarrow", "numpy")},
     )
     name, binary = next(iter(options.servers().items()))
@@ -67,7 +68,7 @@ def _reads(
         if what == DRAIN:
             return drain.measure()
         source, end = READS[what]
-        frame = cases.reading(spark, place, source.split()[0], None if source.endswith("all") else cases.COLUMNS)
+        frame = cases.reading(spark, place, source)
         return cases.timed(drain.entries, frame.count if end == "count" else lambda: cases.to_parquet(frame, directory))
 
     interleaved(1, list(READS), measure)

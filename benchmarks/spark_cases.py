@@ -94,12 +94,13 @@ def _reply_size(page: list[tuple[bytes, dict[bytes, bytes]]]) -> int:
     return len(b"*%d\r\n" % len(page)) + entries
 
 
-def reading(spark: "SparkSession", place: Ground, source: str, columns: str | None = COLUMNS) -> "DataFrame":
-    reader = spark.read.format(source).options(url=place.url, topic=TOPIC)
-    if source == "penstock":
+def reading(spark: "SparkSession", place: Ground, source: str) -> "DataFrame":
+    """By `penstock`, `penstock all` (columns), `penstock split` (in two), or `tuples`."""
+    name, _, how = source.partition(" ")
+    reader = spark.read.format(name).options(url=place.url, topic=TOPIC)
+    if how == "split":
         reader = reader.option("minPartitions", 2)
-        reader = reader.schema(columns) if columns else reader
-    return reader.load()
+    return (reader.schema(COLUMNS) if name == "penstock" and how != "all" else reader).load()
 
 
 def timed(entries: int, work: Callable[[], Any]) -> Row:

@@ -4,10 +4,12 @@ import os
 import subprocess
 import sys
 
+import pytest
+
 COMMAND = [sys.executable, "-c", "from penstock.cli.main import main; main()", "demo"]
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+def run(*arguments: str, seconds: float = 50) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "COLUMNS": "120"}
     return subprocess.run(
         [*COMMAND, *arguments],
@@ -15,24 +17,58 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=seconds,
         check=False,
     )
 
 
+def rows(output: str, columns: int) -> dict[str, list[str]]:
+    """The tables of so many columns, by the first."""
+    lines = [[cell.strip() for cell in line.split("│")[1:-1]] for line in output.splitlines()]
+    return {name: cells[:-1] for name, *cells in filter(None, lines) if len(cells) == columns - 1}
+
+
 def test_the_demo_reconciles_and_says_what_became_of_every_message() -> None:
-    result = run()
+    result = run("--no-archive")
     assert result.returncode == 0, result.stderr
     assert "Published 1,000 orders" in result.stdout
-    rows = {
-        cells[0].strip(): cells[1].strip()
-        for line in result.stdout.splitlines()
-        if len(cells := line.strip("│ ").split("│")) == 3
+    assert rows(result.stdout, 3) == {
+        "published": ["1,001"],
+        "handled": ["1,000"],
+        "retries": ["3"],
+        "dead letters": ["1"],
     }
-    assert rows == {"published": "1,001", "handled": "1,000", "retries": "3", "dead letters": "1"}
     assert "after 3 attempts: ConnectionError: the bank refused order 13" in result.stdout
     assert "replayed 1 dead letter to group billing" in result.stdout
     assert "Nothing was lost" in result.stdout
+    assert "Spark" not in result.stdout
+
+
+@pytest.mark.xdist_group("spark")
+@pytest.mark.timeout(180)
+def test_the_demo_archives_what_the_bus_handled_and_nothing_of_spark_spoils_the_view() -> None:
+    result = run(seconds=170)
+    assert result.returncode == 0, result.stderr
+    assert "Archived 1,001 entries to Parquet" in result.stdout
+    assert rows(result.stdout, 4) == {
+        "published": ["1,001", "1,001"],
+        "distinct": ["1,001", "1,001"],
+        "handled": ["1,000", "1,000"],
+        "dead": ["1", "1"],
+        "charged": ["599,500", "599,500"],
+    }
+    assert "Bus and archive agree" in result.stdout
+    assert result.stderr == ""
+
+
+def test_without_spark_the_demo_says_what_to_install_and_the_rest_of_it_runs() -> None:
+    script = "import sys; sys.modules['pyspark'] = None; from penstock.cli.main import main; main(['demo'])"
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=50, check=False)
+    assert result.returncode == 0, result.stderr
+    assert "Nothing was lost" in result.stdout
+    (said,) = (line for line in result.stdout.splitlines() if "no archive" in line)
+    assert "not installed are pyspark" in said
+    assert said.endswith("run `pip install 'penstock[spark]'`")
 
 
 def test_the_demo_fails_if_its_books_do_not_balance() -> None:
@@ -44,7 +80,7 @@ def test_the_demo_fails_if_its_books_do_not_balance() -> None:
         "    books.charged[999] += 1\n"
         "    return table(books)\n"
         "demo._table = forgetful\n"
-        "main.main(['demo'])\n"
+        "main.main(['demo', '--no-archive'])\n"
     )
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=50, check=False)
     assert result.returncode == 1

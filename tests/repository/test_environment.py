@@ -67,7 +67,7 @@ def test_what_serves_for_tests_serves_for_less(checkout: Checkout, less: str) ->
     assert checkout.set_up(less) == []
 
 
-def test_what_serves_for_the_demo_is_completed_for_spark_and_then_for_tests(checkout: Checkout) -> None:
+def test_what_serves_without_spark_is_completed_for_the_demo_and_then_for_tests(checkout: Checkout) -> None:
     checkout.set_up("core")
     assert checkout.set_up("spark") == ["spark", "project"]
     assert checkout.set_up("core") == []

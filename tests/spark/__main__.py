@@ -51,7 +51,7 @@ def run(options: argparse.Namespace, for_pytest: list[str], results: Path) -> in
 def rows(results: Path) -> list[dict[str, Any]]:
     return [
         {
-            "test": f"{test.get('classname')}.{test.get('name')}".removeprefix("tests.spark."),
+            "test": f"{test.get('classname')}.{test.get('name')}".removeprefix("tests.spark.").replace("@spark", ""),
             "passed": test.find("failure") is None and test.find("error") is None,
             "seconds": round(float(test.get("time", "0")), 1),
             "counted": {one.get("name"): one.get("value") for one in test.iterfind("properties/property")},

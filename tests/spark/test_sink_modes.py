@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 import redis
 
@@ -133,6 +134,35 @@ def test_a_fence_does_not_mind_how_rows_are_cut_into_batches(server: Server, adm
     Writing(server, topic, "fence", window="7").write(*(whole.slice(at, 4) for at in range(0, 30, 4)))
 
     assert numbers_in(admin, topic) == list(range(30))
+
+
+@BOTH
+@pytest.mark.parametrize("delivery", ["fence", "batch"])
+def test_rows_with_other_fields_than_their_neighbours_are_the_same_however_they_are_cut(
+    server: Server, admin: "redis.Redis", topic: str, delivery: str
+) -> None:
+    """A window is sent in a shorter form if all of its rows have the same fields."""
+    types = [*["a"] * 15, *[None] * 15, *["b", None] * 5, *["c"] * 10]
+    keys_ = [*[None] * 25, *["k"] * 25]
+    whole = batch_of(range(50), type=pa.array(types, pa.string()), key=pa.array(keys_, pa.string()))
+    Writing(server, topic, delivery, window="20").write_and_die(whole.slice(0, 40))
+
+    Writing(server, topic, delivery, window="6").write(whole.slice(0, 13), whole.slice(13))
+
+    assert numbers_in(admin, topic) == list(range(50))
+    found = [(fields.get(b"type", b"").decode(), fields.get(b"key", b"").decode()) for _, fields in admin.xrange(topic)]
+    assert found == [(one or "", key or "") for one, key in zip(types, keys_, strict=True)]
+
+
+@BOTH
+def test_a_fence_refuses_rows_whose_values_have_moved_to_another_field(
+    server: Server, admin: "redis.Redis", topic: str
+) -> None:
+    names = pa.array(["a"] * 20, pa.string())
+    Writing(server, topic, "fence").write_and_die(batch_of(range(20), type=names))
+
+    with pytest.raises(PublishError, match="are not the first rows of this one"):
+        Writing(server, topic, "fence").write(batch_of(range(20), key=names))
 
 
 @BOTH

@@ -1,7 +1,7 @@
 """`penstock demo`: orders over a bus on an embedded server. One fails once, one always, and one is no message at all.
 
-The hopeless one is replayed when its handler is mended. Ends with a reconciliation, and with exit code 0 only if it
-adds up.
+The hopeless one is replayed when its handler is mended. Then Spark archives the topic. Each part ends with a
+reconciliation; the exit code is 0 only if they add up.
 """
 
 import asyncio
@@ -47,6 +47,7 @@ class Books:
 
     published: int = 0
     charged: Counter[int] = field(default_factory=Counter)
+    charged_in_all: int = 0
     settled: int = 0
     parked: int = 0
     dead: int = 0
@@ -75,23 +76,30 @@ class Books:
                 await self.changed.wait()
 
 
-def demo(*, orders: int = 1000) -> None:
+def demo(*, orders: int = 1000, archive: bool = True) -> None:
     """Publish orders, watch them handled, retried, given up and replayed, and show what happened to each.
 
     Parameters
     ----------
     orders
         How many orders to publish.
+    archive
+        Let Spark copy them to Parquet, and compare. Needs `pip install 'penstock[spark]'`.
     """
-    asyncio.run(_demo(max(orders, HOPELESS + 1), Console()))
-
-
-async def _demo(orders: int, console: Console) -> None:
+    console = Console()
     console.print("Starting an embedded server that keeps nothing …")
     started = time.monotonic()
     with EmbeddedServer.start(ephemeral=True) as server:
         console.print(f"  up in {time.monotonic() - started:.2f} s")
-        books = await _run(server.url, orders, console)
+        books = asyncio.run(_run(server.url, max(orders, HOPELESS + 1), console))
+        _reconcile(books, console)
+        if archive:
+            from penstock.cli import demo_archive
+
+            demo_archive.archive(server.url, books, console)
+
+
+def _reconcile(books: Books, console: Console) -> None:
     console.print(_table(books))
     if not books.balance:
         raise DemoFailedError("the books do not balance: see the table above")
@@ -111,6 +119,7 @@ async def _run(url: str, orders: int, console: Console) -> Books:
         if (order == FLAKY and event.attempt == 1) or (order == HOPELESS and not books.bank_is_mended):
             raise ConnectionError(f"the bank refused order {order}")
         books.charged[order] += 1
+        books.charged_in_all += event.body.total
 
     async with app:
         await _publish(bus, books, orders, console)

@@ -57,7 +57,9 @@ class _Spoken:
         packed = [self._pack(_message(row), stream) for row in window.to_pylist()]
         entries = pa.array([b"".join(map(word, fields)) for fields in packed], pa.binary())
         counts = np.array([len(fields) for fields in packed], dtype=np.int64)
-        return Rows(stream, counts, entries, window.column("id"), column(window, "entry_id")).checked()
+        return Rows(
+            stream, counts, whole=entries, ids=window.column("id"), entry_ids=column(window, "entry_id")
+        ).checked()
 
 
 def _message(row: dict[str, Any]) -> Message[Any]:

@@ -5,13 +5,43 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import pyarrow.compute as pc
+
 from penstock.backend import keys
 from penstock.backend.redis import scripts
 from penstock.backend.redis.blocking import BlockingLink
 from penstock.errors import FencedError, PublishError
 from penstock.spark.sink_mode import Attempt, Mode, Request, added, may_create
 from penstock.spark.sink_rows import Rows
-from penstock.spark.sink_words import flowing
+from penstock.spark.sink_words import flowing, word
+
+_ABSENT, _WHOLE = b"$-1\r\n", b""
+
+
+class _Digest:
+    """Of rows in their order: the same however they come in pieces, which may have more or fewer fields in common."""
+
+    def __init__(self) -> None:
+        self._rows = 0
+        self._fields: dict[bytes, Any] = {}
+
+    def update(self, rows: Rows) -> None:
+        fields = rows.fields if rows.whole is None else {_WHOLE: rows.counted()}
+        for name in fields.keys() - self._fields.keys():
+            self._fields[name] = _sha1(_ABSENT * self._rows)
+        for name, digest in self._fields.items():
+            values = fields.get(name)
+            digest.update(_ABSENT * len(rows) if values is None else flowing(pc.fill_null(values, _ABSENT)))
+        self._rows += len(rows)
+
+    def hexdigest(self) -> str:
+        each = (word(name) + digest.digest() for name, digest in self._fields.items())
+        found: str = _sha1(b"".join(sorted(each))).hexdigest()
+        return found
+
+
+def _sha1(start: bytes) -> Any:
+    return hashlib.sha1(start, usedforsecurity=False)
 
 
 @dataclass
@@ -25,7 +55,7 @@ class _Part:
     expects: str
     finished: bool = False
     rows: int = 0
-    digest: Any = field(default_factory=lambda: hashlib.sha1(usedforsecurity=False))
+    digest: _Digest = field(default_factory=_Digest)
 
 
 class Fence(Mode):
@@ -61,19 +91,18 @@ class Fence(Mode):
             rows = rows.slice(skipped)
         if not len(rows):
             return None
-        lines, expected = self._follow(part, rows), part.expects
+        self._follow(part, rows)
+        expected, (lines, count) = part.expects, rows.for_script()
         at, stream = self.attempt, rows.stream
         part.expects = f"{at.batch} {part.rows} {part.digest.hexdigest()} {at.token}"
         arguments = (at.part, at.batch, expected, part.expects, at.remember_ms, may_create(stream))
-        where = (stream, keys.fence(stream, at.query))
-        wire = self.evalsha(where, arguments, lines, int(rows.counts.sum()) + len(rows))
+        where, names = (stream, keys.fence(stream, at.query)), rows.names
+        wire = self.evalsha(where, (*arguments, len(names), *names), lines, count)
         return Request(rows, wire, leaves=part.expects)
 
-    def _follow(self, part: _Part, rows: Rows) -> bytes:
-        lines = flowing(rows.counted())
-        part.digest.update(lines)
+    def _follow(self, part: _Part, rows: Rows) -> None:
+        part.digest.update(rows)
         part.rows += len(rows)
-        return lines
 
     def written(self, request: Request, replies: Sequence[Any]) -> int:
         stream = request.rows.stream

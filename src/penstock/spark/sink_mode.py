@@ -61,7 +61,7 @@ class Mode:
         """What to send again on a new connection, of that for which no reply came."""
         return unsettled
 
-    def evalsha(self, keys_: Sequence[str], arguments: Sequence[str | int], rows: bytes, count: int) -> bytes:
+    def evalsha(self, keys_: Sequence[str], arguments: Sequence[bytes | str | int], rows: bytes, count: int) -> bytes:
         """A call of the mode's script; `rows` hold `count` words in all."""
         head = (b"EVALSHA", scripts.load(self.script).sha, len(keys_), *keys_, *arguments)
         return b"".join((b"*%d\r\n" % (len(head) + count), *map(word, head), rows))

@@ -56,11 +56,16 @@ class Batch(Mode):
     needs_id = True
 
     def request(self, rows: Rows) -> Request:
-        at, stream = self.attempt, rows.stream
+        at, stream, names = self.attempt, rows.stream, rows.names
         where = (stream, keys.fence(stream, at.query), keys.written(stream, at.query, at.batch))
-        lines = flowing(joined_rows([words(rows.ids), rows.counted()]))
-        count = int(rows.counts.sum()) + 2 * len(rows)
-        return Request(rows, self.evalsha(where, (at.batch, at.remember_ms, may_create(stream)), lines, count))
+        if b"id" in names:
+            place, (lines, count) = names.index(b"id") + 1, rows.for_script()
+        else:
+            names, place = (), 0
+            lines = flowing(joined_rows([words(rows.ids), rows.counted()]))
+            count = int(rows.counts.sum()) + 2 * len(rows)
+        arguments = (at.batch, at.remember_ms, may_create(stream), place, len(names))
+        return Request(rows, self.evalsha(where, (*arguments, *names), lines, count))
 
     def written(self, request: Request, replies: Sequence[Any]) -> int:
         reply = added(replies[0], request.rows.stream)

@@ -4,8 +4,10 @@ What cannot become an entry is refused with `EncodeError` before anything of its
 field, and a row becomes the same bytes wherever in a batch it stands.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -14,7 +16,7 @@ import pyarrow.compute as pc
 
 from penstock.backend import keys
 from penstock.errors import EncodeError
-from penstock.spark.sink_words import Column, as_binary, joined_rows, regrouped, word, words
+from penstock.spark.sink_words import Column, as_binary, flowing, joined_rows, regrouped, word, words
 
 ABOUT_ROWS = frozenset({"stream", "entry_id", "ts", "_corrupt"})
 """Columns that the source makes and that are no field of an entry."""
@@ -29,31 +31,57 @@ class Rows:
     stream: str
     counts: "np.ndarray[Any, Any]"
     """How many fields and values each row has."""
-    entries: Column
+    fields: "Mapping[bytes, Column]" = field(default_factory=dict)
+    """The values of each field as words, null where a row does not have it; empty if `whole` is given."""
+    whole: Column | None = None
     """Each row's fields and values as words."""
     ids: Column | None = None
     entry_ids: Column | None = None
 
     @classmethod
-    def of(cls, stream: str, window: Any, fields: "Sequence[tuple[bytes, Column | None]]") -> Self:
+    def of(cls, stream: str, window: Any, columns: "Sequence[tuple[bytes, Column | None]]") -> Self:
         """Rows with these fields, each a column of values; a null leaves the field out."""
-        present = [(name, values) for name, values in fields if values is not None and values.null_count < len(values)]
         counts = np.zeros(window.num_rows, dtype=np.int64)
-        for _, values in present:
-            counts += 2 if values.null_count == 0 else 2 * values.is_valid().to_numpy(zero_copy_only=False)
-        entries = joined_rows([words(values, name) for name, values in present]) if present else pa.nulls(len(counts))
-        return cls(stream, counts, entries, column(window, "id"), column(window, "entry_id")).checked()
+        fields = {}
+        for name, values in columns:
+            if values is not None and values.null_count < len(values):
+                fields[name] = words(values)
+                counts += 2 if values.null_count == 0 else 2 * values.is_valid().to_numpy(zero_copy_only=False)
+        ids, entry_ids = column(window, "id"), column(window, "entry_id")
+        return cls(stream, counts, fields, ids=ids, entry_ids=entry_ids).checked()
 
     def __len__(self) -> int:
         return len(self.counts)
 
     def slice(self, start: int, stop: int | None = None) -> "Rows":
         counts = self.counts[start:stop]
-        ids, entry_ids = (None if one is None else one.slice(start, len(counts)) for one in (self.ids, self.entry_ids))
-        return Rows(self.stream, counts, self.entries.slice(start, len(counts)), ids, entry_ids)
+        cut = functools.partial(_cut, start=start, length=len(counts))
+        fields = {name: values.slice(start, len(counts)) for name, values in self.fields.items()}
+        return Rows(self.stream, counts, fields, cut(self.whole), cut(self.ids), cut(self.entry_ids))
+
+    @cached_property
+    def entries(self) -> Column:
+        """Each row's fields and values as words."""
+        if self.whole is not None:
+            return self.whole
+        pieces = [piece for name, values in self.fields.items() for piece in _named(name, values)]
+        return joined_rows(pieces) if pieces else pa.nulls(len(self))
+
+    @cached_property
+    def names(self) -> tuple[bytes, ...]:
+        """The fields that every row has, if all have the same; else none."""
+        same = not any(values.null_count for values in self.fields.values())
+        return tuple(self.fields) if same else ()
+
+    def for_script(self) -> tuple[bytes, int]:
+        """The rows as a script takes them, and how many words that is: if all have the same `names`, only the values;
+        else for each how many words it has, and these."""
+        if self.names:
+            return flowing(joined_rows(list(self.fields.values()))), len(self.names) * len(self)
+        return flowing(self.counted()), int(self.counts.sum()) + len(self)
 
     def counted(self) -> Column:
-        """Each row as the words that a script takes: how many, and then these."""
+        """For each row how many words it has, and these."""
         if len(self) and self.counts.min() == self.counts.max():
             return joined_rows([word(int(self.counts[0])), self.entries])
         return joined_rows([words(pa.array(self.counts)), self.entries])
@@ -63,6 +91,17 @@ class Rows:
             problem = "no field at all" if self.counts.min() == 0 else f"more than {MOST_FIELDS} fields"
             raise EncodeError(f"a row for {self.stream!r} has {problem}: an entry has from 1 to {MOST_FIELDS}")
         return self
+
+
+def _cut(values: Column | None, start: int, length: int) -> Column | None:
+    return None if values is None else values.slice(start, length)
+
+
+def _named(name: bytes, values: Column) -> "list[Column | bytes]":
+    """The word of the name before each value, in pieces to be joined."""
+    if values.null_count == 0:
+        return [word(name), values]
+    return [pc.fill_null(joined_rows([word(name), values]), b"")]
 
 
 def windows(batch: Any, topic: str | None, most: int) -> "Iterator[tuple[str, Any]]":
@@ -101,7 +140,7 @@ def raw(stream: str, window: Any) -> Rows:
         raise EncodeError(f"a row for {stream!r} has a null in its map of fields: leave the field out instead")
     entries = regrouped(joined_rows([words(names), words(values)]), offsets)
     ids, entry_ids = column(window, "id"), column(window, "entry_id")
-    return Rows(stream, 2 * np.diff(offsets), entries, ids, entry_ids).checked()
+    return Rows(stream, 2 * np.diff(offsets), whole=entries, ids=ids, entry_ids=entry_ids).checked()
 
 
 def column(window: Any, name: str) -> Column | None:

@@ -17,13 +17,11 @@ def word(value: bytes | str | int) -> bytes:
     return b"$%d\r\n%b\r\n" % (len(raw), raw)
 
 
-def words(values: Column, name: bytes | None = None) -> Column:
-    """Each value as a word, behind the word `name` if given; a null is no word at all."""
+def words(values: Column) -> Column:
+    """Each value as a word; nulls stay."""
     values = as_binary(values)
     lengths = as_binary(pc.binary_length(values))
-    lead = b"$" if name is None else word(name) + b"$"
-    joined = joined_rows([lead, lengths, _END, values, _END])
-    return joined if values.null_count == 0 else pc.fill_null(joined, b"")
+    return joined_rows([b"$", lengths, _END, values, _END])
 
 
 def joined_rows(pieces: Sequence[Column | bytes]) -> Column:

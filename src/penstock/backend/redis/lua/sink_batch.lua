@@ -2,7 +2,8 @@
 -- Append the rows of a batch that were not appended before.
 -- KEYS  stream, fence, set of the batch's ids
 -- ARGV  batch, how long to remember in ms, '1' to create the stream if need be,
---       then per row: its id, how many fields and values, and these
+--       which of the values is the id, how many names all rows have in common, these, then per row the values; if 0,
+--       per row instead its id, how many fields and values it has, and these
 -- Gives how many rows were appended, 'done', or 'missing' if there is no such stream.
 -- Keeps every id once in its batch, in any order and by any number of writers, until the batch is done and after.
 local stream, fence, ids = KEYS[1], KEYS[2], KEYS[3]
@@ -13,26 +14,40 @@ end
 if kind == 'none' and ARGV[3] ~= '1' then return 'missing' end
 local done = redis.call('HGET', fence, 'done')
 if done and tonumber(done) >= tonumber(ARGV[1]) then return 'done' end
-local names, places, at = {}, {}, 4
+local place, width, row = tonumber(ARGV[4]), tonumber(ARGV[5]), {'XADD', stream, '*'}
+for i = 1, width do row[2 + 2 * i] = ARGV[5 + i] end
+local names, places, at = {}, {}, 6 + width
 while at <= #ARGV do
-  names[#names + 1], places[#places + 1] = ARGV[at], at
-  at = at + 2 + ARGV[at + 1]
-end
-local fresh, seen, step = {}, {}, 1000 -- unpack can pass on some thousands
-for start = 1, #names, step do
-  local stop = math.min(start + step - 1, #names)
-  for i, known in ipairs(redis.call('SMISMEMBER', ids, unpack(names, start, stop))) do
-    local name = names[start + i - 1]
-    if known == 0 and not seen[name] then
-      seen[name] = true
-      fresh[#fresh + 1] = name
-      local place = places[start + i - 1]
-      redis.call('XADD', stream, '*', unpack(ARGV, place + 2, place + 1 + ARGV[place + 1]))
-    end
+  if width > 0 then
+    names[#names + 1], places[#places + 1] = ARGV[at + place - 1], at
+    at = at + width
+  else
+    names[#names + 1], places[#places + 1] = ARGV[at], at + 1
+    at = at + 2 + ARGV[at + 1]
   end
 end
-for start = 1, #fresh, step do
-  redis.call('SADD', ids, unpack(fresh, start, math.min(start + step - 1, #fresh)))
+local function append(at)
+  if width > 0 then
+    for i = 1, width do row[3 + 2 * i] = ARGV[at + i - 1] end
+    redis.call(unpack(row))
+  else
+    redis.call('XADD', stream, '*', unpack(ARGV, at + 1, at + ARGV[at]))
+  end
+end
+local appended, step = 0, 1000 -- unpack can pass on some thousands
+for start = 1, #names, step do
+  local stop = math.min(start + step - 1, #names)
+  local known, seen = redis.call('SMISMEMBER', ids, unpack(names, start, stop)), {}
+  for i = 1, #known do
+    local name = names[start + i - 1]
+    if known[i] == 0 and not seen[name] then
+      seen[name] = true
+      append(places[start + i - 1])
+      appended = appended + 1
+    end
+  end
+  -- Rows first: Lua does not roll back, and an id that is noted without its row would be a row lost.
+  redis.call('SADD', ids, unpack(names, start, stop))
 end
 redis.call('PEXPIRE', ids, ARGV[2])
-return #fresh
+return appended

@@ -2,7 +2,8 @@
 -- Append rows of one part of a batch, if this attempt still is the one that writes it.
 -- KEYS  stream, fence
 -- ARGV  part, batch, value to expect, value to leave, how long to remember in ms, '1' to create the stream if need be,
---       then per row: how many fields and values, and these
+--       how many names all rows have in common, these, then per row the values; if 0, per row instead how many fields
+--       and values it has, and these
 -- Gives 'ok', 'done', 'fenced', or 'missing' if there is no such stream.
 -- Keeps rows and fence together: the value says how many rows of the part are in the stream, at any moment.
 local stream, fence, part = KEYS[1], KEYS[2], ARGV[1]
@@ -14,11 +15,19 @@ if kind == 'none' and ARGV[6] ~= '1' then return 'missing' end
 local held = redis.call('HMGET', fence, 'done', part)
 if held[1] and tonumber(held[1]) >= tonumber(ARGV[2]) then return 'done' end
 if held[2] ~= ARGV[3] then return 'fenced' end
-local at = 7
+local width, row = tonumber(ARGV[7]), {'XADD', stream, '*'}
+for i = 1, width do row[2 + 2 * i] = ARGV[7 + i] end
+local at = 8 + width
 while at <= #ARGV do
-  local last = at + ARGV[at]
-  redis.call('XADD', stream, '*', unpack(ARGV, at + 1, last))
-  at = last + 1
+  if width > 0 then
+    for i = 1, width do row[3 + 2 * i] = ARGV[at + i - 1] end
+    redis.call(unpack(row))
+    at = at + width
+  else
+    local last = at + ARGV[at]
+    redis.call('XADD', stream, '*', unpack(ARGV, at + 1, last))
+    at = last + 1
+  end
 end
 redis.call('HSET', fence, part, ARGV[4])
 redis.call('PEXPIRE', fence, ARGV[5])
