@@ -17,10 +17,10 @@ from benchmarks.options import Options
 from benchmarks.report import Goal, Report
 from penstock.message.ids import LOWER_SHAPE, SHAPE
 from penstock.message.strict_json import decode, parse
-from penstock.spark.columns import Columns
-from penstock.spark.fetching import keep_freed_memory
-from penstock.spark.page import Page
-from penstock.spark.vectors import MICROSECONDS, binary, moments, text
+from penstock.spark.entries.columns import Columns
+from penstock.spark.entries.fetching import keep_freed_memory
+from penstock.spark.entries.page import Page
+from penstock.spark.entries.vectors import MICROSECONDS, binary, moments, text
 
 ENTRIES = 5000
 

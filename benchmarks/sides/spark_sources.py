@@ -10,7 +10,7 @@ import redis
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from penstock.spark.source import PenstockSource
+from penstock.spark.data_source import PenstockSource
 
 _PAGE = 1000
 CLOCK = "PENSTOCK_BENCH_CLOCK"

@@ -17,7 +17,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from penstock import __version__
-from penstock.spark.java import find_java
+from penstock.spark.start.java import find_java
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 RESULTS = ROOT / "benchmarks" / "results"

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 import pyspark
 
-from penstock.spark.java import find_java, home_for_spark
+from penstock.spark.start.java import find_java, home_for_spark
 from tests.support.servers import free_port
 
 ROOT = Path(__file__).resolve().parent.parent.parent

@@ -13,9 +13,9 @@ from typing import Any
 
 from pyspark.sql.types import StringType, StructField, StructType
 
-from penstock.spark.reading import Range
-from penstock.spark.source import PenstockSource
-from penstock.spark.streaming import StreamReader
+from penstock.spark.data_source import PenstockSource
+from penstock.spark.source.batch_reader import Range
+from penstock.spark.source.stream_reader import StreamReader
 
 IDS = StructType([StructField("stream", StringType()), StructField("entry_id", StringType())])
 

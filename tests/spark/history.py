@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 
 import redis
 
-from penstock.spark.cursors import Cursors
-from penstock.spark.loss import Survey, Verdict, judge
-from penstock.spark.offsets import Position
-from penstock.spark.places import FIRST_ID
+from penstock.spark.options.boundaries import FIRST_ID
+from penstock.spark.source.cursors import Cursors
+from penstock.spark.source.loss import Survey, Verdict, judge
+from penstock.spark.source.offsets import Position
 
 _CHANCES = {
     "add": 40, "read": 20, "trim": 14, "delete": 14, "reload": 6, "keep": 6, "drop": 2, "swap": 2, "fall_back": 4,

@@ -15,7 +15,7 @@ from typing import Any
 from pyspark import TaskContext
 from pyspark.sql.types import StructType
 
-from penstock.spark.source import PenstockSource
+from penstock.spark.data_source import PenstockSource
 
 PLACE = "PENSTOCK_TEST_KILLS"
 SOURCE_STEPS = ("latest", "plan", "settle", "read-first", "read-middle", "read-last")

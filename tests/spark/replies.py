@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from hypothesis import strategies as st
 
-from penstock.spark.resp import Bytes
+from penstock.spark.entries.resp import Bytes
 
 Entry = tuple[bytes, Sequence[bytes]]
 

@@ -13,10 +13,10 @@ import pyarrow as pa
 import redis
 
 from penstock.backend.address import parse
-from penstock.spark.options import SinkOptions
-from penstock.spark.server import Server as Where
-from penstock.spark.sink import Sink, Written
-from penstock.spark.sink_mode import Attempt
+from penstock.spark.connection.server import Server as Where
+from penstock.spark.options.sink import SinkOptions
+from penstock.spark.sink.delivery import Attempt
+from penstock.spark.sink.writers import Sink, Written
 from tests.support.servers import Server
 
 _tokens = count()

@@ -16,9 +16,9 @@ from penstock.errors import MalformedError
 from penstock.message.message import Message
 from penstock.message.strict_json import encode
 from penstock.message.wire import Wire
-from penstock.spark.columns import MODES, Columns
-from penstock.spark.page import Page
-from penstock.spark.schemas import default_schema
+from penstock.spark.entries.columns import MODES, Columns
+from penstock.spark.entries.page import Page
+from penstock.spark.options.schemas import default_schema
 from tests.spark.ddl import schema
 from tests.spark.replies import ENTRY_IDS, Entry, in_buffer, reply
 

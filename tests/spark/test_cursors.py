@@ -9,11 +9,11 @@ import redis
 from penstock.backend.address import parse
 from penstock.backend.keys import OWN_GROUP
 from penstock.errors import ConfigurationError
-from penstock.spark.cursors import Cursors
-from penstock.spark.line import Line
-from penstock.spark.offsets import Position
-from penstock.spark.places import EARLIEST, GROUP, LATEST, Place
-from penstock.spark.scout import count_entries
+from penstock.spark.connection.driver_link import Line
+from penstock.spark.options.boundaries import EARLIEST, GROUP, LATEST, Place
+from penstock.spark.source.cursors import Cursors
+from penstock.spark.source.offsets import Position
+from penstock.spark.source.walking import count_entries
 from tests.support.servers import Server
 
 BOTH = pytest.mark.parametrize("server", ["valkey", "redis"], indirect=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.spark.doctor import EXTRA, Finding, examine
+from penstock.spark.start.doctor import EXTRA, Finding, examine
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 DOCTOR = ["from penstock.cli.main import main; main(['spark', 'doctor'])"]

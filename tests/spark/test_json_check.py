@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from penstock.message.faults import Unreadable
 from penstock.message.strict_json import parse
-from penstock.spark import json_check
-from penstock.spark.page import Page
+from penstock.spark.entries import json_check
+from penstock.spark.entries.page import Page
 from tests.spark.replies import in_buffer, reply
 
 DEPTH = 20

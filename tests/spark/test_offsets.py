@@ -5,7 +5,7 @@ import json
 import pytest
 
 from penstock.errors import ConfigurationError
-from penstock.spark.offsets import Offset, Piece, Position
+from penstock.spark.source.offsets import Offset, Piece, Position
 
 OFFSET = Offset(
     {"b": Position("5-0", 3, "ab"), "a": Position("7-1", 12, "cd")},

@@ -7,11 +7,13 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import ConfigurationError
-from penstock.spark import options as known
-from penstock.spark.options import ServerOptions, SinkOptions, SourceOptions
-from penstock.spark.places import EARLIEST, GROUP, LATEST, Place
-from penstock.spark.server import Server
-from penstock.spark.session import MASTER_VARIABLE
+from penstock.spark.connection.server import Server
+from penstock.spark.options import either
+from penstock.spark.options.boundaries import EARLIEST, GROUP, LATEST, Place
+from penstock.spark.options.server import ServerOptions
+from penstock.spark.options.sink import SinkOptions
+from penstock.spark.options.source import SourceOptions
+from penstock.spark.start.session import MASTER_VARIABLE
 
 HIGHEST = 2**64 - 1
 T = {"topic": "orders"}
@@ -163,9 +165,9 @@ def test_what_only_a_batch_can_do_is_refused_in_a_stream(options: dict[str, str]
 
 
 def test_options_of_either_side_pass_the_first_check_and_others_do_not() -> None:
-    known.check(T)
-    known.check({**T, "group": "g"})
-    known.check({"delivery": "uuid"})
+    either.check(T)
+    either.check({**T, "group": "g"})
+    either.check({"delivery": "uuid"})
     cases = [
         ({**T, "modee": "x"}, "format has no option 'modee': did you mean mode?"),
         ({**T, "windows": "5"}, "format has no option 'windows': did you mean window?"),
@@ -175,7 +177,7 @@ def test_options_of_either_side_pass_the_first_check_and_others_do_not() -> None
     ]
     for options, said in cases:
         with pytest.raises(ConfigurationError, match=said):
-            known.check(options)
+            either.check(options)
 
 
 def test_a_password_in_a_url_option_is_refused_without_showing_it() -> None:

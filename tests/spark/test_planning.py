@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.spark.planning import Split, shares, sizes
+from penstock.spark.source.planning import Split, shares, sizes
 
 BACKLOGS = st.dictionaries(st.text("abcdef", min_size=1, max_size=3), st.integers(0, 10_000), max_size=8)
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from penstock.spark.page import Page
-from penstock.spark.resp import find_entries
+from penstock.spark.entries.page import Page
+from penstock.spark.entries.resp import find_entries
 from tests.spark.replies import FORGED, HOSTILE, Entry, in_buffer, reply, uniform
 
 

@@ -4,8 +4,8 @@ import pytest
 from pyspark.sql.types import StructType
 
 from penstock.errors import ConfigurationError
-from penstock.spark.columns import Columns
-from penstock.spark.schemas import check_schema, default_schema
+from penstock.spark.entries.columns import Columns
+from penstock.spark.options.schemas import check_schema, default_schema
 from tests.spark.ddl import schema
 
 

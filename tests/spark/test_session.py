@@ -11,7 +11,7 @@ import pytest
 
 from penstock.errors import ConfigurationError
 from penstock.spark import session
-from penstock.spark.session import defaults, prepare, with_quiet_logs
+from penstock.spark.start.session import defaults, prepare, with_quiet_logs
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

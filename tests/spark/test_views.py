@@ -14,9 +14,9 @@ from penstock.backend.entry import ClaimedMessage, DeadLetter, Park
 from penstock.backend.redis import RedisBackend
 from penstock.errors import ConfigurationError
 from penstock.message.message import Message
-from penstock.spark.options import VIEWS
-from penstock.spark.source import PenstockSource
-from penstock.spark.views import view_schema
+from penstock.spark.data_source import PenstockSource
+from penstock.spark.options.source import VIEWS
+from penstock.spark.views.reader import view_schema
 from tests.support.servers import Server
 
 if TYPE_CHECKING:

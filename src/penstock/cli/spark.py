@@ -1,7 +1,7 @@
 """`penstock spark doctor`: what Spark needs, what of it is here, how to get the rest."""
 
 from penstock.errors import SetupError
-from penstock.spark.doctor import Finding, examine
+from penstock.spark.start.doctor import Finding, examine
 
 
 def doctor() -> None:

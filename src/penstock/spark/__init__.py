@@ -3,4 +3,4 @@
 Importing this loads neither Spark nor Java; `session()` does.
 """
 
-from penstock.spark.session import session as session
+from penstock.spark.start.session import session as session

@@ -1,0 +1,1 @@
+"""The server, as the driver and the tasks reach it."""

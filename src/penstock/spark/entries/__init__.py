@@ -1,0 +1,1 @@
+"""Entries of a stream as Arrow batches."""

@@ -1,0 +1,1 @@
+"""What users can say, and when it is refused."""

@@ -1,0 +1,1 @@
+"""Rows into streams, each once."""

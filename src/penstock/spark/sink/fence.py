@@ -1,0 +1,150 @@
+"""Delivery `fence`: the server counts the rows of each part of a batch, and only the newest attempt may add to them."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow.compute as pc
+
+from penstock.backend import keys
+from penstock.backend.redis import scripts
+from penstock.backend.redis.blocking import BlockingLink
+from penstock.errors import FencedError, PublishError
+from penstock.spark.sink.delivery import Attempt, Mode, Request, added, may_create
+from penstock.spark.sink.rows import Rows
+from penstock.spark.sink.words import flowing, word
+
+_ABSENT, _WHOLE = b"$-1\r\n", b""
+
+
+class _Digest:
+    """Of rows in their order: the same however they come in pieces, which may have more or fewer fields in common."""
+
+    def __init__(self) -> None:
+        self._rows = 0
+        self._fields: dict[bytes, Any] = {}
+
+    def update(self, rows: Rows) -> None:
+        fields = rows.fields if rows.whole is None else {_WHOLE: rows.counted()}
+        for name in fields.keys() - self._fields.keys():
+            self._fields[name] = _sha1(_ABSENT * self._rows)
+        for name, digest in self._fields.items():
+            values = fields.get(name)
+            digest.update(_ABSENT * len(rows) if values is None else flowing(pc.fill_null(values, _ABSENT)))
+        self._rows += len(rows)
+
+    def hexdigest(self) -> str:
+        each = (word(name) + digest.digest() for name, digest in self._fields.items())
+        found: str = _sha1(b"".join(sorted(each))).hexdigest()
+        return found
+
+
+def _sha1(start: bytes) -> Any:
+    return hashlib.sha1(start, usedforsecurity=False)
+
+
+@dataclass
+class _Part:
+    """How far this attempt is with one stream."""
+
+    done: int
+    """Rows that were in the stream when we took over."""
+    proof: str
+    """Their digest."""
+    expects: str
+    finished: bool = False
+    rows: int = 0
+    digest: _Digest = field(default_factory=_Digest)
+
+
+class Fence(Mode):
+    script = "sink_fence"
+    needs_same_bytes = True
+    bears_speculation = False
+
+    def __init__(self, attempt: Attempt) -> None:
+        super().__init__(attempt)
+        self._parts: dict[str, _Part] = {}
+
+    def begin(self, link: BlockingLink, stream: str) -> None:
+        at = self.attempt
+        doing = f"taking part {at.part} of batch {at.batch} of query {at.query} for {stream!r}"
+        where, words_ = [keys.fence(stream, at.query)], (at.part, at.batch, at.token, at.remember_ms)
+        verdict, *facts = link.script(doing, scripts.load("sink_take"), where, *words_)
+        if verdict == b"ahead":
+            raise self._fenced(stream, f"batch {facts[0].decode()} is being written")
+        if verdict == b"done":
+            self._parts[stream] = _Part(0, "", "", finished=True)
+        else:
+            self._parts[stream] = _Part(int(facts[0]), facts[1].decode(), facts[2].decode())
+
+    def request(self, rows: Rows) -> Request | None:
+        part = self._parts[rows.stream]
+        if part.finished:
+            return None
+        skipped = min(len(rows), max(0, part.done - part.rows))
+        if skipped:
+            self._follow(part, rows.slice(0, skipped))
+            if part.rows == part.done and part.digest.hexdigest() != part.proof:
+                raise self._other_rows(rows.stream, part.done)
+            rows = rows.slice(skipped)
+        if not len(rows):
+            return None
+        self._follow(part, rows)
+        expected, (lines, count) = part.expects, rows.for_script()
+        at, stream = self.attempt, rows.stream
+        part.expects = f"{at.batch} {part.rows} {part.digest.hexdigest()} {at.token}"
+        arguments = (at.part, at.batch, expected, part.expects, at.remember_ms, may_create(stream))
+        where, names = (stream, keys.fence(stream, at.query)), rows.names
+        wire = self.evalsha(where, (*arguments, len(names), *names), lines, count)
+        return Request(rows, wire, leaves=part.expects)
+
+    def _follow(self, part: _Part, rows: Rows) -> None:
+        part.digest.update(rows)
+        part.rows += len(rows)
+
+    def written(self, request: Request, replies: Sequence[Any]) -> int:
+        stream = request.rows.stream
+        reply = added(replies[0], stream)
+        if reply == b"fenced":
+            raise self._fenced(stream, "a newer attempt has taken it over")
+        if reply == b"done":
+            self._parts[stream].finished = True
+            return 0
+        return len(request.rows)
+
+    def again(self, link: BlockingLink, unsettled: "list[Request]") -> "list[Request]":
+        rest: dict[str, list[Request]] = {}
+        for request in unsettled:
+            rest.setdefault(request.rows.stream, []).append(request)
+        for stream, waiting in rest.items():
+            held = link.command(
+                f"reading the fence of {stream!r}", "HGET", keys.fence(stream, self.attempt.query), self.attempt.part
+            )
+            arrived = [number for number, each in enumerate(waiting) if each.leaves.encode() == held]
+            rest[stream] = waiting[arrived[0] + 1 :] if arrived else waiting
+        kept = {id(request) for waiting in rest.values() for request in waiting}
+        return [request for request in unsettled if id(request) in kept]
+
+    def check_end(self) -> None:
+        """Call after the last row: an attempt that has fewer rows than an earlier one wrote is not the same."""
+        for stream, part in self._parts.items():
+            if part.rows < part.done:
+                raise self._other_rows(stream, part.done)
+
+    def _fenced(self, stream: str, why: str) -> FencedError:
+        at = self.attempt
+        return FencedError(
+            f"part {at.part} of batch {at.batch} of query {at.query} must not be written to {stream!r} by this attempt:"
+            f" {why}; if no other run of the query is under way, its next attempt goes on"
+        )
+
+    def _other_rows(self, stream: str, rows: int) -> PublishError:
+        at = self.attempt
+        return PublishError(
+            f"an earlier attempt wrote {rows} rows of part {at.part} of batch {at.batch} to {stream!r} that are not the"
+            " first rows of this one: the plan does not give the same rows in the same order each time, so no fence can"
+            " tell what is missing; use delivery=batch, or sortWithinPartitions and orderedBy, from the start. To get"
+            " over this batch: delivery=at_least_once, which may write some of its rows twice"
+        )

@@ -1,0 +1,1 @@
+"""Where reading begins, what each batch holds, and what was lost."""

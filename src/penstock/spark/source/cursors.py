@@ -1,0 +1,133 @@
+"""What a streaming query keeps on the server: each stream's epoch and, with the option `group`, a visible cursor.
+
+The epoch is the one that every watched stream has, a consumer name of Penstock's own group. One token serves all
+readers, it is there without any group of Spark's, and removing Spark's group does not look like a new stream.
+
+With a group, the start of a query is durable from the first moment it is known: the group is created at it, in one
+step. The group's cursor then follows what Spark has committed, never goes ahead of it, and holds back retention. It
+belongs to one query, and has no consumers.
+"""
+
+import secrets
+from collections.abc import Callable, Iterable, Mapping
+
+from penstock.backend import keys
+from penstock.backend.redis.link import pack
+from penstock.backend.redis.scripts import load
+from penstock.errors import ConfigurationError, GroupMissingError
+from penstock.spark.connection.driver_link import Line
+from penstock.spark.options.boundaries import FIRST_ID, Place, order
+from penstock.spark.source.loss import Survey
+from penstock.spark.source.offsets import Position
+
+Count = Callable[[str, str, str], int]
+"""How many entries a stream holds behind one id, up to and with another."""
+
+
+class Cursors:
+    """Surveys, starts and cursors of one query. `group` is None for a query that leaves no mark of its progress."""
+
+    def __init__(self, line: Line, group: str | None, count: Count) -> None:
+        self._line = line
+        self._group = group
+        self._count = count
+
+    def survey(self, places: Mapping[str, str]) -> dict[str, Survey | None]:
+        """How each stream stands, seen from an id of it; None where there is no such stream."""
+        script, doing = load("survey"), f"cannot see how {', '.join(places)} stand"
+        names = list(places)
+        if not names:
+            return {}
+        # The first call brings the text, if the server does not have it; the others then go out together.
+        replies = [self._line.script(doing, script, names[:1], *_asked(places[names[0]]))]
+        packed = [pack("EVALSHA", script.sha, 1, name, *_asked(places[name])) for name in names[1:]]
+        replies += self._line.pipeline(doing, packed) if packed else []
+        return {name: _survey(reply) for name, reply in zip(names, replies, strict=True)}
+
+    def begin(self, stream: str, place: Place) -> Position:
+        """Where a query begins that has read nothing yet. With a group, the same until the query has committed."""
+        if self._group is None:
+            return self._without_group(stream, place)
+        start = ("$", "") if place.kind == "latest" else (FIRST_ID, "")
+        if place.kind == "at" and not place.is_earliest:
+            found = self._without_group(stream, place)
+            start = (found.id, str(found.ordinal))
+        return self._with_group(stream, self._group, place, *start)
+
+    def advance(self, positions: Iterable[tuple[str, Position]]) -> list[str]:
+        """Move the group's cursor up to what is committed; streams that are not there, or other ones now, are left out.
+
+        Gives the streams on which somebody reads with the group: its cursor is theirs then, and stays.
+        """
+        if self._group is None:
+            return []
+        shared = []
+        for stream, position in positions:
+            doing = f"cannot move the cursor of group {self._group!r} on {stream!r}"
+            args = (self._group, position.id, position.ordinal, position.epoch, keys.OWN_GROUP)
+            if position.epoch and self._line.script(doing, load("set_cursor"), [stream], *args) == b"shared":
+                shared.append(stream)
+        return shared
+
+    def _without_group(self, stream: str, place: Place) -> Position:
+        survey = self.survey({stream: FIRST_ID})[stream]
+        if survey is None:
+            return Position(FIRST_ID, 0, "")
+        if place.kind == "latest":
+            return survey.top
+        if place.is_earliest:
+            return Position(FIRST_ID, survey.added - survey.length, survey.epoch)
+        return self._counted(stream, survey, self._entry_before(stream, place.id))
+
+    def _with_group(self, stream: str, group: str, place: Place, start: str, count: str) -> Position:
+        doing = f"cannot open the cursor of group {group!r} on {stream!r}"
+        args = (group, start, count, int(keys.may_create(stream)))
+        try:
+            id, ordinal, consumers, before = self._line.script(doing, load("open_cursor"), [stream], *args)
+        except GroupMissingError:
+            raise keys.refusal(stream) from None
+        if consumers:
+            raise ConfigurationError(
+                f"group {group!r} of topic {stream!r} has consumers, who would miss what Spark's cursor passes by:"
+                " give option group a name that only this query uses"
+            )
+        if place.kind == "at":
+            self._check_place(stream, place, id.decode())
+        survey = self.survey({stream: FIRST_ID})[stream]
+        if survey is None:
+            return Position(FIRST_ID, 0, "")
+        # A position should be an entry's own id: if that is gone later, and was not deleted, the server fell back.
+        at = (before or id).decode()
+        return self._counted(stream, survey, at) if ordinal < 0 else Position(at, ordinal, survey.epoch)
+
+    def _check_place(self, stream: str, place: Place, cursor: str) -> None:
+        """Whether the group, if it was there before, stands where the query is told to begin."""
+        if order(cursor) <= order(place.id):
+            doing = f"cannot look into {stream!r}"
+            if not self._line.command(doing, "XRANGE", stream, f"({cursor}", place.id, "COUNT", 1):
+                return
+        raise ConfigurationError(
+            f"group {self._group!r} of topic {stream!r} stands at {cursor}, which is not where startingPosition says:"
+            " leave startingPosition out to go on there, or give option group another name"
+        )
+
+    def _counted(self, stream: str, survey: Survey, id: str) -> Position:
+        """What is not there now counts as read, so it is counted from the end."""
+        left = self._count(stream, id, survey.top.id)
+        return Position(id, survey.added - left, survey.epoch)
+
+    def _entry_before(self, stream: str, id: str) -> str:
+        found = self._line.command(f"cannot look into {stream!r}", "XREVRANGE", stream, id, "-", "COUNT", 1)
+        return found[0][0].decode() if found else FIRST_ID
+
+
+def _asked(id: str) -> tuple[str, str, str]:
+    return keys.OWN_GROUP, secrets.token_hex(8), id
+
+
+def _survey(reply: list[bytes | int]) -> Survey | None:
+    if not reply:
+        return None
+    epoch, first, newest, last, deleted = (one.decode() for one in reply[:5] if isinstance(one, bytes))
+    length, added, present = (one for one in reply[5:] if isinstance(one, int))
+    return Survey(epoch, first or None, newest or None, last, deleted, length, added, bool(present))

@@ -1,0 +1,121 @@
+"""Whether anything was lost behind a position, how much, and by what. Decided from numbers alone.
+
+Three facts are needed: the id of the last entry that was read, how many entries were ever added up to it, and the
+epoch, a token that lies inside the stream's key and goes with it. Trimming leaves no trace in the server but the sums,
+and a stream that was deleted and made again may have any ids and sums; only the token tells.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from penstock.errors import DataLossError
+from penstock.spark.options.boundaries import order
+from penstock.spark.source.offsets import Position
+
+Kind = Literal["intact", "uncounted", "gone", "recreated", "rolled back", "trimmed", "removed", "deleted"]
+
+_TEXTS: dict[Kind, str] = {
+    "gone": "the stream is gone: it was deleted, renamed or flushed",
+    "recreated": "the stream was deleted and made anew: what it held is gone",
+    "rolled back": "the server fell back to an older state: entries that were read are not there any more",
+    "trimmed": "entries were trimmed before they were read",
+    "removed": "entries were trimmed or deleted before they were read",
+    "deleted": "entries were deleted before they were read",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """How a stream stands at one moment."""
+
+    epoch: str
+    first: str | None
+    """The oldest entry that is there."""
+
+    newest: str | None
+    """The newest entry that is there."""
+
+    last: str
+    """The last id ever given; what has it may have been deleted."""
+
+    deleted: str
+    """The highest id that was deleted one by one; trimming does not count."""
+
+    length: int
+    added: int
+    """How many entries were ever added."""
+
+    present: bool = False
+    """The very entry of the position that was asked about is there."""
+
+    @property
+    def top(self) -> Position:
+        """Behind everything that is there. An entry that exists, where there is one: its loss can be told."""
+        return Position(self.newest or self.last, self.added, self.epoch)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    kind: Kind
+
+    rows: int = 0
+    """How many entries are there behind the position. Of no meaning if `uncounted`."""
+
+    lost: int | None = 0
+    """How many are not there that were; None if that cannot be known."""
+
+    @property
+    def is_loss(self) -> bool:
+        return self.kind not in ("intact", "uncounted")
+
+
+def judge(position: Position, survey: Survey | None, counted: int | None = None) -> Verdict:
+    """What became of the entries behind `position`; `survey` is None if there is no stream.
+
+    `uncounted` asks for another call, with the number of entries that are there between the position and
+    `survey.last`: where entries were deleted one by one, the server's sums do not tell on which side of the position.
+    """
+    if survey is None:
+        return Verdict("gone", lost=None) if position.epoch else Verdict("intact")
+    if position.epoch and position.epoch != survey.epoch:
+        return Verdict("recreated", survey.length, None)
+    here, unread = order(position.id), survey.added - position.ordinal
+    if order(survey.last) < here or unread < 0:
+        return Verdict("rolled back", lost=None)
+    if survey.first is None or order(survey.first) > here:
+        cause: Kind = "trimmed" if order(survey.deleted) <= here else "removed"
+        return _compared(unread, survey.length, cause)
+    if not survey.present and order(survey.deleted) < here:
+        return Verdict("rolled back", lost=None)
+    if order(survey.deleted) <= here:
+        return Verdict("intact", unread)
+    if counted is None:
+        return Verdict("uncounted")
+    return _compared(unread, counted, "deleted")
+
+
+def _compared(expected: int, there: int, cause: Kind) -> Verdict:
+    if there == expected:
+        return Verdict("intact", there)
+    if there > expected:
+        return Verdict("rolled back", there, None)
+    return Verdict(cause, there, expected - there)
+
+
+def loss_error(stream: str, position: Position, survey: Survey | None, verdict: Verdict) -> DataLossError:
+    """What to raise, or to log, for a verdict that is a loss."""
+    number = "" if verdict.lost is None else f"{verdict.lost} "
+    now = "" if survey is None else f", which now holds {survey.first or 'nothing'} to {survey.newest or 'nothing'}"
+    return DataLossError(
+        f"data loss in stream {stream!r} behind {position.id}{now}: {number}{_TEXTS[verdict.kind]};"
+        " to go on with what is there, set failOnDataLoss=false"
+    )
+
+
+def short_read(stream: str, after: str, upto: str, planned: int, found: int) -> DataLossError:
+    """What to raise, or to log, when a range holds another number of entries than were counted for the plan."""
+    change = "trimmed or deleted meanwhile" if found < planned else "not the ones that were planned"
+    return DataLossError(
+        f"data loss in stream {stream!r} from {after} (not included) to {upto}: {planned} entries were planned and"
+        f" {found} are there, so some were {change}; to go on with what is there, set failOnDataLoss=false"
+    )

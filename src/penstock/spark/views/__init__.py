@@ -1,0 +1,1 @@
+"""What stands in the server beside the entries, as tables."""
