@@ -80,10 +80,10 @@ def _measured(way: Callable[[bytearray], object], reply: bytearray) -> Row:
 
 def _with_offsets(reply: bytearray) -> list[pa.Array]:
     page = Page(np.frombuffer(reply, np.uint8))
-    assert page.groups is not None
-    (group,) = page.groups
-    texts = [text(binary(page.reply, spans))[0] for spans in (group.ids, *group.values)]
-    return [*texts, moments(page.reply, group.ids)]
+    assert page.shapes is not None
+    (shape,) = page.shapes
+    texts = [text(binary(page.reply, spans))[0] for spans in (shape.ids, *shape.values)]
+    return [*texts, moments(page.reply, shape.ids)]
 
 
 def _with_hiredis(reply: bytearray) -> list[pa.Array]:

@@ -167,7 +167,9 @@ def _group(group: GroupFacts) -> GroupView:
     return GroupView(
         name=group.name,
         topic=topic.topic,
-        lag=lag(group),
+        lag=lag_of(
+            group.topic, group.last_delivered, group.entries_read, group.next_id, counts_right=group.counts_right
+        ),
         oldest_unsettled=max(ages, default=None),
         pending=group.pending + group.retrying,
         parked=group.parked,
@@ -179,25 +181,29 @@ def _group(group: GroupFacts) -> GroupView:
     )
 
 
-def lag(group: GroupFacts) -> Lag:
-    """How far the group is behind. Exact where the server's numbers prove it, whatever the server itself calls lag."""
-    topic = group.topic
-    if group.next_id is None or topic.first_id is None:
+def lag_of(
+    topic: TopicFacts, last_delivered: str, entries_read: int | None, next_id: str | None, *, counts_right: bool = False
+) -> Lag:
+    """How far a group is behind. Exact where the server's numbers prove it, whatever the server itself calls lag.
+
+    The topic is as it stood at the moment when the group was seen; the other arguments are those of `GroupFacts`.
+    """
+    if next_id is None or topic.first_id is None:
         return Lag("exact", 0, 0.0)
-    age = _age(group.next_id, topic.now)
+    age = _age(next_id, topic.now)
     seconds = age.total_seconds() if age is not None else None
-    first, last = position(topic.first_id), position(group.last_delivered)
+    first, last = position(topic.first_id), position(last_delivered)
     if last <= first:
         # The group was given nothing of what is there, except perhaps the first entry.
         return Lag("exact", topic.length - (last == first), seconds)
     # From here on it was given at least the first entry, and not at least one: a count beyond that is wrong.
-    left = topic.entries_added - group.entries_read if group.entries_read is not None else 0
+    left = topic.entries_added - entries_read if entries_read is not None else 0
     if left < 1:
         return Lag("unknown", None, seconds)
     if position(topic.max_deleted) > last:
         # At least one of those that the server still counts was deleted.
         return Lag("estimated", max(1, min(left - 1, topic.length - 1)), seconds)
-    proved = group.counts_right or topic.entries_added == topic.length
+    proved = counts_right or topic.entries_added == topic.length
     if proved and left < topic.length:
         return Lag("exact", left, seconds)
     return Lag("estimated", min(left, topic.length - 1), seconds)

@@ -18,6 +18,8 @@ from tests.support.servers import free_port
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 START_SECONDS = 120.0
+QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""For five JVMs on two cores: none lives long enough to get back what better code and more threads cost."""
 
 
 class Cluster:
@@ -40,6 +42,7 @@ class Cluster:
             "JAVA_HOME": str(home_for_spark(find_java())),
             "PYSPARK_PYTHON": sys.executable,
             "PYTHONPATH": str(ROOT),
+            "SPARK_DAEMON_JAVA_OPTS": QUICK_JAVA,
             "SPARK_DAEMON_MEMORY": "256m",
             "SPARK_HOME": str(Path(pyspark.__file__).parent),
             "SPARK_LOCAL_IP": "127.0.0.1",

@@ -1,36 +1,146 @@
-"""A driver on a cluster: copies one topic to another through a shuffle, and prints what it saw.
+"""A driver on a cluster: archives a topic, copies it through a shuffle, and loses an executor in each of the two.
 
-Arguments: the master, the server's URL, the topic to read, the topic to write, a directory for the checkpoint.
+Arguments: the master, the server's URL, the topic, a directory. What it saw goes to `facts.json` in there.
 """
 
 import json
 import os
+import signal
 import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark import TaskContext
+from pyspark.sql.types import StructType
 
 from penstock.spark import session
+from penstock.spark.data_source import PenstockSource
+from tests.spark.cluster import QUICK_JAVA
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+PLACE = "PENSTOCK_TEST_CLUSTER"
+PIECE = 100
+_EXECUTOR = b"org.apache.spark.executor.CoarseGrainedExecutorBackend"
 
 
-def main(master: str, url: str, source: str, target: str, checkpoint: str) -> None:
+class FragileSource(PenstockSource):
+    """`format("penstock_fragile")`: the first task in the middle of a read kills its executor, as does one that writes.
+
+    Everything else is the product's own code.
+    """
+
+    @classmethod
+    def name(cls) -> str:
+        return "penstock_fragile"
+
+    def streamReader(self, schema: StructType) -> Any:  # noqa: N802
+        reader = super().streamReader(schema)
+        reader.__class__ = _fragile_reader(type(reader))
+        return reader
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> Any:  # noqa: N802
+        writer = super().streamWriter(schema, overwrite)
+        writer.__class__ = _fragile_writer(type(writer))
+        return writer
+
+
+def _fragile_reader(base: Any) -> Any:
+    class Reader(base):  # type: ignore[misc]
+        def read(self, partition: Any) -> Iterator[Any]:
+            return _fragile("read", super().read(partition))
+
+    return Reader
+
+
+def _fragile_writer(base: Any) -> Any:
+    class Writer(base):  # type: ignore[misc]
+        def write(self, iterator: Iterator[Any]) -> Any:
+            return super().write(_fragile("write", iterator))
+
+    return Writer
+
+
+def _fragile(what: str, batches: Iterator[Any]) -> Iterator[Any]:
+    given = 0
+    for batch in batches:
+        for start in range(0, batch.num_rows, PIECE):
+            if given >= 2 * PIECE:
+                lose_executor(what, given)
+            piece = batch.slice(start, PIECE)
+            given += piece.num_rows
+            yield piece
+
+
+def lose_executor(what: str, rows: int) -> None:
+    """Kill the JVM that this task runs in, if it is time and nobody did. The task itself goes on: a zombie."""
+    context = TaskContext.get()
+    batch = context.getLocalProperty("streaming.sql.batchId") if context is not None else None
+    if batch is None or int(batch) < 1:
+        return
+    place, pid = Path(os.environ[PLACE]), executor()
+    try:
+        (place / f"planned-{what}").rename(place / f"killed-{what}-{pid}-after-{rows}")
+    except FileNotFoundError:
+        return  # somebody else was faster
+    os.kill(pid, signal.SIGKILL)
+
+
+def executor() -> int:
+    """The process of the executor above this one."""
+    pid = os.getpid()
+    while _EXECUTOR not in Path(f"/proc/{pid}/cmdline").read_bytes():
+        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    return pid
+
+
+def rows(spark: "SparkSession", url: str, topic: str, group: str) -> "DataFrame":
+    source = spark.readStream.format("penstock_fragile").options(url=url, topic=topic, group=group)
+    return source.options(minPartitions=4, maxEntriesPerTrigger=2000).load()
+
+
+def archive(spark: "SparkSession", url: str, topic: str, place: Path) -> None:
+    lake = rows(spark, url, topic, "lake").select("id", "payload").writeStream.format("parquet")
+    lake = lake.option("path", str(place / "lake")).option("checkpointLocation", str(place / "lake-checkpoint"))
+    lake.trigger(availableNow=True).start().awaitTermination()
+
+
+def copy(spark: "SparkSession", url: str, topic: str, place: Path) -> None:
+    shuffled = rows(spark, url, topic, "copy").repartition(3, "id").writeStream.format("penstock_fragile")
+    sink = shuffled.options(url=url, topic=f"{topic}:copy", delivery="batch", window=PIECE // 2)
+    sink = sink.option("checkpointLocation", str(place / "copy-checkpoint"))
+    sink.trigger(availableNow=True).start().awaitTermination()
+
+
+def main(master: str, url: str, topic: str, directory: str) -> None:
+    place = Path(directory)
     settings = {
+        "spark.driver.extraJavaOptions": QUICK_JAVA,
+        "spark.executor.extraJavaOptions": QUICK_JAVA,
         "spark.executor.memory": "512m",
+        "spark.executorEnv." + PLACE: directory,
         "spark.scheduler.minRegisteredResourcesRatio": "1.0",  # start when both workers are there
         "spark.sql.shuffle.partitions": 3,
     }
     spark = session("cluster job", master, settings)
-    places = spark.sparkContext.parallelize(range(8), 8).map(lambda _: os.getcwd()).distinct().count()
-    entries = spark.readStream.format("penstock").option("url", url).option("topic", source)
-    shuffled = entries.option("minPartitions", 4).option("maxEntriesPerTrigger", 4000).load().repartition(3, "id")
-    sink = shuffled.writeStream.format("penstock").option("url", url).option("topic", target)
-    sink.option("checkpointLocation", checkpoint).trigger(availableNow=True).start().awaitTermination()
-    written = spark.read.format("penstock").option("url", url).option("topic", target).load()
-    facts = {"executors": places, "rows": written.count(), "ids": written.select("id").distinct().count()}
+    spark.dataSource.register(FragileSource)
+    executors = spark.sparkContext.parallelize(range(8), 8).map(lambda _: executor()).distinct().collect()
+    archive(spark, url, topic, place)
+    copy(spark, url, topic, place)
+    archived = [row.id for row in spark.read.parquet(str(place / "lake")).select("id").collect()]
+    facts = {"executors": executors, "archived": archived}
     try:
-        spark.read.format("penstock").option("url", "embedded://").option("topic", source).load().count()
+        spark.read.format("penstock").option("url", "embedded://").option("topic", topic).load().count()
     except Exception as error:  # noqa: BLE001
         facts["embedded"] = str(error)
-    print(json.dumps(facts), flush=True)
+    (place / "facts.json").write_text(json.dumps(facts))
     spark.stop()
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    # Under its own name, so that executors find the classes where they are.
+    from tests.spark import cluster_job
+
+    cluster_job.main(*sys.argv[1:])

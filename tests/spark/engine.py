@@ -11,11 +11,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import redis
 from pyspark.sql.types import StringType, StructField, StructType
 
 from penstock.spark.data_source import PenstockSource
 from penstock.spark.source.batch_reader import Range
 from penstock.spark.source.stream_reader import StreamReader
+from tests.support.servers import Server
 
 IDS = StructType([StructField("stream", StringType()), StructField("entry_id", StringType())])
 
@@ -95,3 +97,14 @@ def life(options: Mapping[str, str], log: Log) -> Iterator[Engine]:
         yield Engine(reader, log)
     finally:
         reader.stop()
+
+
+def add(admin: "redis.Redis", topic: str, count: int, size: int = 1) -> list[str]:
+    with admin.pipeline(transaction=False) as pipe:
+        for _ in range(count):
+            pipe.xadd(topic, {"id": "x", "payload": "x" * size})
+        return [id.decode() for id in pipe.execute()]
+
+
+def options(server: Server, topic: str, **more: str) -> dict[str, str]:
+    return {"url": server.url, "topic": topic, "layout": "raw", **more}

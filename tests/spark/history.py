@@ -11,7 +11,7 @@ from penstock.spark.source.loss import Survey, Verdict, judge
 from penstock.spark.source.offsets import Position
 
 _CHANCES = {
-    "add": 40, "read": 20, "trim": 14, "delete": 14, "reload": 6, "keep": 6, "drop": 2, "swap": 2, "fall_back": 4,
+    "add": 40, "read": 20, "trim": 14, "delete": 14, "reload": 6, "keep": 10, "drop": 2, "swap": 2, "fall_back": 20,
 }  # fmt: skip
 
 NOWHERE = Position(FIRST_ID, 0, "")
@@ -26,23 +26,27 @@ class History:
     stream: str
     dice: random.Random
     next: int = 1
+    added: int = 0
+    """How many the stream was ever given, as far as the server knows."""
+
     there: list[int] = field(default_factory=list)
     wanted: set[int] = field(default_factory=set)
     """What the reader is still to get."""
 
     at: int = 0
+    up_to_it: int = 0
+    """How many the stream was ever given up to there; what was gone when the reader came counts."""
+
     position: Position = NOWHERE
     fate: str = ""
     """What is sure to have become of the reader's stream, whatever its entries."""
 
-    kept: list[tuple[bytes, list[int], int]] = field(default_factory=list)
-    """Older states since the last read, each with the highest entry it knows."""
+    kept: list[tuple[bytes, list[int], int, int]] = field(default_factory=list)
+    """Older states, each with the highest entry it knows and how many the stream had been given."""
 
     def step(self) -> None:
         name = self.dice.choices(list(_CHANCES), list(_CHANCES.values()))[0]
-        # What becomes of a stream after it fell back may hide that it did: no sum can then tell.
-        if self.fate != "rolled back" or name in ("add", "read"):
-            getattr(self, name)()
+        getattr(self, name)()
 
     def add(self) -> None:
         for _ in range(self.dice.randint(1, 4)):
@@ -50,6 +54,7 @@ class History:
             self.there.append(self.next)
             self.wanted.add(self.next)
             self.next += 1
+            self.added += 1
 
     def trim(self) -> None:
         keep = self.dice.randint(0, len(self.there))
@@ -67,7 +72,7 @@ class History:
 
     def keep(self) -> None:
         if dump := self.admin.dump(self.stream):
-            self.kept.append((dump, list(self.there), self.next - 1))
+            self.kept.append((dump, list(self.there), self.next - 1, self.added))
 
     def drop(self) -> None:
         self.admin.delete(self.stream)
@@ -86,16 +91,17 @@ class History:
         """As after a failover to a replica that had not got everything the reader was given."""
         older = [one for one in self.kept if one[2] < self.at]
         if older and not self.fate:
-            dump, there, _ = self.dice.choice(older)
+            dump, there, _, self.added = self.dice.choice(older)
             self.admin.restore(self.stream, 0, dump, replace=True)
-            self.there, self.fate = list(there), "rolled back"
+            self.there, self.wanted, self.fate = list(there), set(), "rolled back"
+            self.kept = [one for one in self.kept if one[3] <= self.added]
 
     def read(self) -> None:
         """The reader takes some of what is there; what it lost is over with that."""
         survey = self.survey()
         self.fate, self.wanted = "", set(self.there)
         if survey is None:
-            self.position, self.at = NOWHERE, 0
+            self.position, self.at, self.up_to_it = NOWHERE, 0, 0
             return
         if self.position.epoch != survey.epoch:
             self.at = 0
@@ -105,6 +111,7 @@ class History:
         self.at = max(taken or [one for one in self.there if one <= self.at], default=0)
         self.wanted = {one for one in self.there if one > self.at}
         id = f"{self.at}-0" if self.at else FIRST_ID
+        self.up_to_it = self.added - len(self.wanted)
         self.position = Position(id, survey.added - len(self.wanted), survey.epoch)
 
     def survey(self) -> Survey | None:
@@ -121,9 +128,16 @@ class History:
         """What became of the reader's stream ('' if nothing), how many entries wait for it, how many it lost."""
         if self.fate == "recreated" and not self.admin.exists(self.stream):
             return "gone", 0, 0
-        return self.fate, len(self.wanted & set(self.there)), len(self.wanted - set(self.there))
+        rows, lost = len(self.wanted & set(self.there)), len(self.wanted - set(self.there))
+        if self.fate == "rolled back" and (hidden := lost - self._read_and_gone()) >= 0:
+            return "", rows, hidden  # the limit that loss.py names: what came and went unread makes up for it
+        return self.fate, rows, lost
+
+    def _read_and_gone(self) -> int:
+        """How many that were read went when the server fell back."""
+        return self.up_to_it + len(self.wanted) - self.added
 
     def _becomes_another(self, there: list[int]) -> None:
-        self.there, self.wanted = list(there), set(there)
+        self.there, self.wanted, self.added = list(there), set(there), len(there)
         self.kept.clear()
         self.fate = "recreated" if self.position.epoch else ""

@@ -1,11 +1,13 @@
 """The data source with a gallows at every step: what Spark's processes import in a run of `kills`.
 
 A kill is planned in a file, `<step> <batch> <victim> <number>`, and happens once, whoever comes to that step first.
+The victim `zombie` is a worker that Spark believes dead, and that writes on as soon as its successor has written.
 Everything else is the product's own code.
 """
 
 import os
 import signal
+import socket
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -15,12 +17,14 @@ from typing import Any
 from pyspark import TaskContext
 from pyspark.sql.types import StructType
 
+from penstock.errors import FencedError
 from penstock.spark.data_source import PenstockSource
 
 PLACE = "PENSTOCK_TEST_KILLS"
 SOURCE_STEPS = ("latest", "plan", "settle", "read-first", "read-middle", "read-last")
 SINK_STEPS = ("write-first", "write-middle", "write-last", "done-before", "done-after")
 VICTIMS = ("worker", "driver", "server")
+_ZOMBIE_SECONDS = 120.0
 
 
 class KillingSource(PenstockSource):
@@ -64,7 +68,11 @@ def _killing_reader(base: Any) -> Any:
 def _killing_writer(base: Any) -> Any:
     class Writer(base):  # type: ignore[misc]
         def write(self, iterator: Iterator[Any]) -> Any:
-            found = super().write(_stepping("write", _in_pieces(iterator)))
+            try:
+                found = super().write(_stepping("write", _in_pieces(iterator)))
+            except FencedError as error:
+                (_place() / "fenced" / str(os.getpid())).write_text(str(error))
+                raise
             step("write-last")
             return found
 
@@ -87,6 +95,8 @@ def _stepping(what: str, batches: Iterator[Any]) -> Iterator[Any]:
     for number, batch in enumerate(batches):
         yield batch
         if number == 1 or (number == 0 and what == "read"):
+            if what == "write":
+                _task_file(os.getpid()).touch()
             step(f"{what}-middle")
     if what == "read":
         step("read-last")
@@ -94,7 +104,7 @@ def _stepping(what: str, batches: Iterator[Any]) -> Iterator[Any]:
 
 def step(name: str, batch: int | None = None) -> None:
     """Carry out what is planned for here and now, if nobody else has."""
-    place = Path(os.environ[PLACE])
+    place = _place()
     if batch is None:
         batch = _batch_of_task()
     for planned in sorted(place.glob("plan/*")):
@@ -108,6 +118,18 @@ def step(name: str, batch: int | None = None) -> None:
         _kill(victim, place)
 
 
+def _place() -> Path:
+    return Path(os.environ[PLACE])
+
+
+def _task_file(process: int | str) -> Path:
+    """Says that a process is writing the part of the batch that this one writes."""
+    context = TaskContext.get()
+    assert context is not None
+    query = context.getLocalProperty("sql.streaming.queryId")
+    return _place() / "writing" / f"{query}-{_batch_of_task()}-{context.partitionId()}-{process}"
+
+
 def _batch_of_task() -> int | None:
     context = TaskContext.get()
     batch = None if context is None else context.getLocalProperty("streaming.sql.batchId")
@@ -117,8 +139,29 @@ def _batch_of_task() -> int | None:
 def _kill(victim: str, place: Path) -> None:
     if victim == "worker":
         os.kill(os.getpid(), signal.SIGKILL)
+    if victim == "zombie":
+        _lose_spark()
+        _wait_for_successor()
+        return
     for pid in (place / f"{victim}.pid").read_text().split():
         with suppress(ProcessLookupError):
             os.kill(int(pid), signal.SIGKILL)
     # The rest of this process goes on for a moment, as on a machine that lost its driver: a zombie.
     time.sleep(0.05)
+
+
+def _lose_spark() -> None:
+    """End every connection but the server's, which is a unix socket: for Spark this worker has crashed."""
+    for fd in map(int, os.listdir("/proc/self/fd")):
+        with suppress(OSError), socket.socket(fileno=os.dup(fd)) as end:
+            if end.family != socket.AF_UNIX:
+                end.shutdown(socket.SHUT_RDWR)
+
+
+def _wait_for_successor() -> None:
+    deadline = time.monotonic() + _ZOMBIE_SECONDS
+    mine, anyone = _task_file(os.getpid()), _task_file("*")
+    while not set(anyone.parent.glob(anyone.name)) - {mine}:
+        if time.monotonic() > deadline:
+            os.kill(os.getpid(), signal.SIGKILL)  # the test sees that nobody was fenced
+        time.sleep(0.02)

@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from penstock.message.ids import new_id
@@ -36,21 +36,21 @@ class Kill:
 
 @dataclass
 class Run:
-    """One run: a server that keeps what it acknowledged, a journal, and a directory."""
+    """One run: a server that keeps what it acknowledged, and a directory."""
 
     place: Path
     server: Server
-    journal: list[str] = field(default_factory=list)
     drivers: int = 0
     restarts: int = 0
 
-    def publish(self, topic: str, count: int) -> None:
+    def publish(self, topic: str, count: int) -> list[str]:
+        """The journal: ids of what the server has acknowledged."""
         with self.server.client() as client, client.pipeline(transaction=False) as pipe:
             ids = [new_id() for _ in range(count)]
             for number, id in enumerate(ids):
                 pipe.xadd(topic, {"id": id, "payload": json.dumps({"n": number})})
             pipe.execute()
-        self.journal += ids
+        return ids
 
     def plan(self, kills: Sequence[Kill]) -> None:
         for number, kill in enumerate(kills):
@@ -97,6 +97,10 @@ class Run:
     def left(self) -> list[str]:
         return sorted(kill.name for kill in (self.place / "plan").iterdir())
 
+    def fenced(self) -> list[str]:
+        """What the fence said to those whom it kept out."""
+        return [note.read_text() for note in (self.place / "fenced").iterdir()]
+
     def in_stream(self, topic: str) -> "Counter[str]":
         with self.server.client() as client:
             return Counter(fields[b"id"].decode() for _, fields in client.xrange(topic))
@@ -114,7 +118,7 @@ def scene() -> Iterator[Run]:
     binary = valkey_binary()
     assert binary is not None
     place = Path(tempfile.mkdtemp(prefix="ps-kills-"))
-    for name in ("plan", "done", "server"):
+    for name in ("plan", "done", "server", "writing", "fenced"):
         (place / name).mkdir()
     server = Server(binary, place / "server", "--appendonly", "yes", "--appendfsync", "always")
     (place / "server.pid").write_text(str(server.pid))

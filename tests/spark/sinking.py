@@ -15,8 +15,9 @@ import redis
 from penstock.backend.address import parse
 from penstock.spark.connection.server import Server as Where
 from penstock.spark.options.sink import SinkOptions
+from penstock.spark.sink.completion import Written
 from penstock.spark.sink.delivery import Attempt
-from penstock.spark.sink.writers import Sink, Written
+from penstock.spark.sink.writers import Sink
 from tests.support.servers import Server
 
 _tokens = count()
@@ -31,6 +32,13 @@ def batch_of(numbers: Iterable[int], **columns: Sequence[Any]) -> Any:
     numbers = list(numbers)
     rows = {"id": list(map(uuid, numbers)), "payload": [json.dumps({"n": number}) for number in numbers]}
     return pa.record_batch({name: pa.array(values) for name, values in {**rows, **columns}.items()})
+
+
+def rows_for(delivery: str, numbers: Iterable[int], **columns: Sequence[Any]) -> Any:
+    """As `batch_of`, with the entry ids that a delivery may need."""
+    numbers = list(numbers)
+    extra = {"entry_id": [f"{number + 1}-0" for number in numbers]} if delivery == "explicit_id" else {}
+    return batch_of(numbers, **extra, **columns)
 
 
 class Writing:
@@ -58,8 +66,8 @@ class Writing:
         with contextlib.suppress(_Killed):
             self.sink.write(self.attempt(batch, part), rows())
 
-    def commit(self, *written: Written, batch: int = 0) -> None:
-        self.sink.finish(list(written), batch)
+    def commit(self, *written: Written) -> None:
+        self.sink.finish(list(written))
 
 
 class _Killed(Exception):

@@ -1,53 +1,23 @@
 """Batch reads: ranges, splits and counts, directly and through Spark."""
 
-import json
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 import redis
 from pyspark.errors import PySparkException
-from pyspark.sql.types import StringType, StructField, StructType
 
 from penstock.backend.redis.blocking import BlockingLink
-from penstock.errors import ConfigurationError, DataLossError
 from penstock.spark.data_source import PenstockSource
-from penstock.spark.source.batch_reader import Range
+from tests.spark.batch_reads import BOTH, TEN, add, plan, read
 from tests.support.servers import Server
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-IDS = StructType([StructField("entry_id", StringType())])
-BOTH = pytest.mark.parametrize("server", ["valkey", "redis"], indirect=True)
-
-
-def add(admin: "redis.Redis", topic: str, *ids: str) -> None:
-    with admin.pipeline(transaction=False) as pipe:
-        for id in ids:
-            pipe.xadd(topic, {"payload": json.dumps({"n": id})}, id)
-        pipe.execute()
-
-
-def reader(server: Server, topic: str, **more: str) -> Any:
-    return PenstockSource({"url": server.url, "topic": topic, **more}).reader(IDS)
-
-
-def plan(server: Server, topic: str, **more: str) -> list[tuple[str, str, int | None]]:
-    parts: list[Range] = reader(server, topic, **more).partitions()
-    return [(part.after, part.upto, part.rows) for part in parts]
-
-
-def read(server: Server, topic: str, **more: str) -> list[str]:
-    own = reader(server, topic, **more)
-    return [id for part in own.partitions() for batch in own.read(part) for id in batch.column(0).to_pylist()]
-
 
 def load(spark: "SparkSession", server: Server, topic: str, **more: str) -> "DataFrame":
     return spark.read.format("penstock").options(url=server.url, topic=topic, **more).load()
-
-
-TEN = [f"{number}-0" for number in range(1, 11)]
 
 
 @BOTH
@@ -61,7 +31,7 @@ TEN = [f"{number}-0" for number in range(1, 11)]
         ({"startingPosition": "1970-01-01T00:00:00.003Z", "endingPosition": "1970-01-01T00:00:00.008Z"}, TEN[2:7]),
         ({"startingPosition": "10-0"}, []),
         ({"group": "g"}, TEN[6:]),
-        ({"startingPosition": "earliest", "group": "g", "minPartitions": "3"}, TEN),
+        ({"startingPosition": "earliest", "minPartitions": "3"}, TEN),
         ({"failOnDataLoss": "false", "startingPosition": "5-0"}, TEN[5:]),
     ],
 )
@@ -85,46 +55,12 @@ def test_splits_are_equal_ranges_with_their_counts(server: Server, admin: "redis
     assert plan(server, topic, startingPosition="7-0", failOnDataLoss="false") == [("7-0", "10-0", None)]
 
 
-def test_a_stream_that_is_missing_or_empty_has_no_rows(server: Server, admin: "redis.Redis", topic: str) -> None:
-    assert plan(server, topic) == []
-    add(admin, topic, "1-0")
-    admin.xtrim(topic, maxlen=0)
-    assert plan(server, topic) == []
-    add(admin, topic, "2-0")
-    with pytest.raises(ConfigurationError, match="no group 'g'"):
-        plan(server, topic, group="g")
-
-
 def test_a_batch_read_leaves_no_trace(server: Server, admin: "redis.Redis", topic: str) -> None:
     add(admin, topic, *TEN)
     before = admin.dump(topic)
     read(server, topic, minPartitions="2")
     read(server, topic, startingPosition="3-0")
     assert admin.dump(topic) == before
-
-
-@BOTH
-@pytest.mark.parametrize("how", ["trimmed", "deleted", "gone"])
-def test_what_vanishes_between_plan_and_read_is_an_error(
-    server: Server, admin: "redis.Redis", topic: str, how: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    for fail in ("true", "false"):
-        add(admin, topic, *TEN)
-        own = reader(server, topic, minPartitions="2", failOnDataLoss=fail)
-        first, _ = own.partitions()
-        vanish = {
-            "trimmed": lambda: admin.xtrim(topic, minid="4-0", approximate=False),
-            "deleted": lambda: admin.xdel(topic, "2-0"),
-            "gone": lambda: admin.delete(topic),
-        }
-        vanish[how]()
-        if fail == "true":
-            with pytest.raises(DataLossError, match=r"from 0-0 \(not included\) to 5-0: 5 entries were planned"):
-                list(own.read(first))
-        else:
-            list(own.read(first))
-            assert "5 entries were planned" in caplog.text
-        admin.delete(topic)
 
 
 def test_spark_reads_the_envelope(spark: "SparkSession", server: Server, admin: "redis.Redis", topic: str) -> None:

@@ -88,7 +88,7 @@ def rows(made: Columns, entries: Sequence[Entry], *, one_by_one: bool = False) -
     """What becomes of a page; the error's text if it raises."""
     page = Page(in_buffer(reply(entries)))
     if one_by_one:
-        page.groups, page._entries = None, list(entries)
+        page.shapes, page._entries = None, list(entries)
     try:
         batch = made.batch("orders", page)
     except MalformedError as error:

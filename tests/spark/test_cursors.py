@@ -10,7 +10,7 @@ from penstock.backend.address import parse
 from penstock.backend.keys import OWN_GROUP
 from penstock.errors import ConfigurationError
 from penstock.spark.connection.driver_link import Line
-from penstock.spark.options.boundaries import EARLIEST, GROUP, LATEST, Place
+from penstock.spark.options.boundaries import EARLIEST, GROUP, LATEST, Place, read_place
 from penstock.spark.source.cursors import Cursors
 from penstock.spark.source.offsets import Position
 from penstock.spark.source.walking import count_entries
@@ -48,7 +48,9 @@ def group_of(admin: "redis.Redis", topic: str) -> dict[str, object]:
         (Place("at", "4-0"), "4-0", 4),
         (Place("at", "4-7"), "4-0", 4),
         (Place("at", "1-0"), "0-0", 2),
-        (Place("at", "99-0"), "6-0", 6),
+        (Place("at", "6-0"), "6-0", 6),
+        (read_place("1970-01-01T00:00:00.005Z"), "4-0", 4),
+        (read_place("2026-01-31T12:00:00Z"), "6-0", 6),
     ],
 )
 def test_a_query_starts_where_it_is_told(
@@ -61,6 +63,32 @@ def test_a_query_starts_where_it_is_told(
     assert found.epoch == cursors(None).begin(topic, EARLIEST).epoch
     if group:
         assert group_of(admin, topic)["lag"] == 6 - ordinal
+
+
+@pytest.mark.parametrize("group", [None, "g"])
+@pytest.mark.parametrize("start", ["6-1", "99-0", "2999-01-01T00:00:00Z"])
+def test_a_start_that_is_still_to_come_is_refused(
+    admin: "redis.Redis", topic: str, cursors: Open, group: str | None, start: str
+) -> None:
+    said = f"still to come for topic '{topic}', whose last id is {{}}: use latest"
+    with pytest.raises(ConfigurationError, match=said.format("0-0")):
+        cursors(group).begin(topic, read_place(start))
+    assert not admin.exists(topic)
+    add(admin, topic, 5, 6)
+    admin.xtrim(topic, maxlen=0)
+    with pytest.raises(ConfigurationError, match=said.format("6-0")):
+        cursors(group).begin(topic, read_place(start))
+    assert cursors(group).begin(topic, Place("at", "6-0")).ordinal == 2
+
+
+def test_a_time_that_has_passed_is_a_start_also_where_nothing_came_since(
+    admin: "redis.Redis", topic: str, cursors: Open
+) -> None:
+    passed = read_place("2026-01-31T12:00:00Z")
+    assert cursors(None).begin(topic, passed) == Position("0-0", 0, "")
+    first = cursors("g").begin(topic, passed)
+    admin.xadd(topic, {"payload": "x"})
+    assert cursors("g").begin(topic, passed) == first == Position("0-0", 0, first.epoch)
 
 
 @BOTH

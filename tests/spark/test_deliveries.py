@@ -27,17 +27,12 @@ from penstock.spark.sink.deliveries import MODES
 from penstock.spark.sink.envelopes import packer
 from penstock.spark.sink.fence import Fence
 from penstock.spark.sink.outflow import Outflow
-from tests.spark.sinking import A_DAY, Writing, batch_of, numbers_in, shuffled, uuid
+from tests.spark.sinking import A_DAY, Writing, batch_of, numbers_in, rows_for, shuffled, uuid
 from tests.support.servers import Server, valkey_binary
 
 BOTH = pytest.mark.parametrize("server", ["valkey", "redis"], indirect=True)
 ALL = ["batch", "fence", "uuid", "explicit_id", "at_least_once"]
 IDEMPOTENT = ["batch", "fence", "uuid", "explicit_id"]
-
-
-def rows_for(delivery: str, numbers: range) -> Any:
-    extra = {"entry_id": [f"{number + 1}-0" for number in numbers]} if delivery == "explicit_id" else {}
-    return batch_of(numbers, **extra)
 
 
 @BOTH
@@ -207,12 +202,12 @@ def test_a_batch_that_is_done_is_not_written_again(
     server: Server, admin: "redis.Redis", topic: str, delivery: str
 ) -> None:
     writing = Writing(server, topic, delivery)
-    writing.commit(writing.write(batch_of(range(20)), batch=7), batch=7)
+    writing.commit(writing.write(batch_of(range(20)), batch=7))
 
     again = writing.write(batch_of(range(20)), batch=7)  # Spark was killed before its own commit log
-    assert admin.hgetall(keys.fence(topic, "q")) == {b"done": b"7"}
-    writing.commit(again, batch=7)
-    writing.commit(writing.write(batch_of(range(20, 30)), batch=8), batch=8)
+    assert admin.hgetall(keys.fence(topic, "q")) == {b"done": b"7 20"}
+    writing.commit(again)
+    writing.commit(writing.write(batch_of(range(20, 30)), batch=8))
 
     assert numbers_in(admin, topic) == list(range(30))
 
@@ -225,7 +220,7 @@ def test_a_crash_between_write_and_commit_is_made_good(
     writing = Writing(server, topic, delivery)
     writing.write(batch_of(range(20)), batch=3)
 
-    writing.commit(writing.write(batch_of(range(20)), batch=3), batch=3)
+    writing.commit(writing.write(batch_of(range(20)), batch=3))
 
     assert numbers_in(admin, topic) == list(range(20))
 
@@ -236,14 +231,15 @@ def test_what_a_batch_needed_is_gone_once_it_is_done(server: Server, admin: "red
         writing = Writing(server, topic, delivery, query=delivery)
         parts = [writing.write(batch_of(range(part * 10, part * 10 + 10)), part=part) for part in range(4)]
         writing.commit(*parts)
-        assert admin.hgetall(keys.fence(topic, delivery)) == {b"done": b"0"}
+        assert admin.hgetall(keys.fence(topic, delivery)) == {b"done": b"0 40"}
         assert not admin.exists(keys.written(topic, delivery, 0))
 
 
 @BOTH
 def test_what_an_abandoned_batch_left_behind_expires(server: Server, admin: "redis.Redis", topic: str) -> None:
-    for delivery, key in (("batch", keys.written(topic, "q", 0)), ("fence", keys.fence(topic, "q"))):
-        Writing(server, topic, delivery, remember="1d").write_and_die(batch_of(range(35)))
+    for delivery in ("batch", "fence"):
+        Writing(server, topic, delivery, query=delivery, remember="1d").write_and_die(batch_of(range(35)))
+    for key in (keys.written(topic, "batch", 0), keys.fence(topic, "batch"), keys.fence(topic, "fence")):
         assert 0 < admin.pttl(key) <= A_DAY
 
 
@@ -288,7 +284,7 @@ def test_a_fence_of_an_older_batch_is_taken_and_of_a_newer_one_not(
     writing.write(batch_of(range(10)), batch=4)
     writing.write(batch_of(range(10, 20)), batch=5)
 
-    with pytest.raises(FencedError, match="batch 5 is being written"):
+    with pytest.raises(FencedError, match="has rows of batch 5 already"):
         writing.write(batch_of(range(10)), batch=4)
 
     assert numbers_in(admin, topic) == list(range(20))
@@ -338,8 +334,7 @@ def test_nothing_is_written_to_what_is_no_stream_or_may_not_be_made(
 def test_each_row_goes_to_the_stream_it_names(server: Server, admin: "redis.Redis", topic: str) -> None:
     for delivery in ALL:
         streams = [f"{topic}:{delivery}:{number % 3}" for number in range(40)]
-        extra = {"entry_id": [f"{number + 1}-0" for number in range(40)]} if delivery == "explicit_id" else {}
-        rows = batch_of(range(40), stream=streams, **extra)
+        rows = rows_for(delivery, range(40), stream=streams)
         writing = Writing(server, None, delivery)
         written = writing.write(rows)
         writing.commit(written)

@@ -67,9 +67,9 @@ def valid(payload: bytes) -> bool:
 
 def judged(payloads: list[str]) -> list[bool]:
     page = Page(in_buffer(reply([(b"1-1", [b"payload", payload.encode()]) for payload in payloads])))
-    assert page.groups is not None
-    (group,) = page.groups
-    found = json_check.find_valid(page.reply, group.values[0], DEPTH)
+    assert page.shapes is not None
+    (shape,) = page.shapes
+    found = json_check.find_valid(page.reply, shape.values[0], DEPTH)
     return [True] * len(payloads) if found is None else found.tolist()
 
 

@@ -15,19 +15,22 @@ pytestmark = pytest.mark.xdist_group("spark")
 @pytest.mark.timeout(180)
 def test_one_kill_of_each_kind(record_property: "Callable[[str, object], None]") -> None:
     kills = [
+        Kill("write-middle", "zombie"),
         Kill("read-middle", "worker"),
         Kill("write-middle", "driver", batch=1),
         Kill("done-before", "server"),
         Kill("done-after", "worker", batch=2),
     ]
     with scene() as run:
-        run.publish("orders", 1200)
+        few, journal = run.publish("few", 160), run.publish("orders", 1200)
         run.plan(kills)
-        run.until_finished("shuffle orders", "archive orders", within=170)
+        run.until_finished("fence few", "shuffle orders", "archive orders", within=170)
 
         assert run.left() == []
-        assert run.in_stream("orders:shuffle") == dict.fromkeys(run.journal, 1)
-        assert run.archived() == dict.fromkeys(run.journal, 1)
+        assert run.in_stream("few:fence") == dict.fromkeys(few, 1)
+        assert len(run.fenced()) == 1
+        assert run.in_stream("orders:shuffle") == dict.fromkeys(journal, 1)
+        assert run.archived() == dict.fromkeys(journal, 1)
         assert (run.drivers, run.restarts) == (2, 1)
         record_property("kills", len(kills))
 
@@ -40,14 +43,17 @@ def test_kills_of_everything_between_every_pair_of_steps(
     order = random.Random(SEED)
     kills = [Kill(step, victim, order.randrange(10)) for step in steps for victim in VICTIMS]
     kills += [Kill(order.choice(steps), victim, order.randrange(10)) for victim in ("worker", "driver", "worker")]
+    kills += [] if kind == "archive" else [Kill("write-middle", "zombie", batch) for batch in (0, 4, 8)]
     with scene() as run:
-        run.publish("orders", 8000)
+        journal = run.publish("orders", 8000)
         run.plan(kills)
         run.until_finished(f"{kind} orders", within=1500)
 
         assert run.left() == []
         found = run.archived() if kind == "archive" else run.in_stream(f"orders:{kind}")
-        assert found == dict.fromkeys(run.journal, 1)
+        assert found == dict.fromkeys(journal, 1)
+        assert run.fenced() or kind != "fence", "no zombie came to a fence"
+        record_property("fenced", len(run.fenced()))
         record_property("kills", len(run.carried_out()))
         record_property("drivers", run.drivers)
 
@@ -55,10 +61,10 @@ def test_kills_of_everything_between_every_pair_of_steps(
 @pytest.mark.full
 def test_the_same_kills_show_where_a_delivery_promises_less() -> None:
     with scene() as run:
-        run.publish("orders", 2000)
+        journal = run.publish("orders", 2000)
         run.plan([Kill("write-middle", "worker", 1), Kill("done-before", "worker", 2)])
         run.until_finished("plain orders", within=300)
 
         found = run.in_stream("orders:plain")
-        assert set(found) == set(run.journal)
+        assert set(found) == set(journal)
         assert max(found.values()) > 1

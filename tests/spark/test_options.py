@@ -7,13 +7,16 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import ConfigurationError
-from penstock.spark.connection.server import Server
+from penstock.message.dialects import DIALECTS
+from penstock.spark.entries import columns
 from penstock.spark.options import either
 from penstock.spark.options.boundaries import EARLIEST, GROUP, LATEST, Place
+from penstock.spark.options.schemas import LAYOUTS
 from penstock.spark.options.server import ServerOptions
-from penstock.spark.options.sink import SinkOptions
-from penstock.spark.options.source import SourceOptions
-from penstock.spark.start.session import MASTER_VARIABLE
+from penstock.spark.options.sink import DELIVERIES, SINK, SinkOptions
+from penstock.spark.options.source import MODES, SOURCE, VIEWS, SourceOptions
+from penstock.spark.sink import deliveries
+from penstock.spark.views.rows import ROWS
 
 HIGHEST = 2**64 - 1
 T = {"topic": "orders"}
@@ -54,12 +57,15 @@ def test_every_option_of_the_source_is_read_whatever_its_case() -> None:
 
 
 def test_every_option_of_the_sink_is_read() -> None:
-    given = {"topic": "a", "layout": "flat", "delivery": "fence", "window": "10", "name": "n", "orderedBy": "k"}
-    found = SinkOptions.parse({**given, "remember": "2d", "checkpointLocation": "/x", "__internal": "1"})
+    given = {"topic": "a", "layout": "flat", "delivery": "fence", "window": "10", "orderedBy": "k", "remember": "2d"}
+    found = SinkOptions.parse({**given, "checkpointLocation": "/x", "__internal": "1"})
     assert found == SinkOptions(
-        server=ServerOptions(), topic="a", layout="flat", delivery="fence", window=10, name="n", ordered_by="k",
+        server=ServerOptions(), topic="a", layout="flat", delivery="fence", window=10, ordered_by="k",
         remember=timedelta(days=2),
     )  # fmt: skip
+    assert SinkOptions.parse({"name": "n", "dialect": "job"}) == SinkOptions(
+        server=ServerOptions(), name="n", dialect="job"
+    )
 
 
 @pytest.mark.parametrize(
@@ -124,7 +130,14 @@ def test_a_wrong_value_names_the_option_and_what_it_accepts(name: str, text: str
         ({"minEntriesPerTrigger": "5", "maxEntriesPerTrigger": "4"}, "minEntriesPerTrigger=5"),
         ({"layout": "raw", "dialect": "job"}, "option dialect"),
         ({"view": "dead", "mode": "failfast"}, "option mode does not apply to view=dead"),
+        ({"view": "dead", "mode": "permissive"}, "option mode does not apply to view=dead"),
         ({"view": "info", "startingPosition": "5-0"}, "startingPosition does not apply"),
+        ({"view": "info", "group": "g"}, "option group does not apply to view=info"),
+        ({"endingPosition": "earliest"}, "not before endingPosition"),
+        ({"endingPosition": "0-0", "group": "g"}, "not before endingPosition"),
+        ({"endingPosition": "5-0", "maxEntriesPerTrigger": "5"}, "endingPosition is for batch reads"),
+        ({"endingPosition": "5-0", "startingPosition": "latest"}, "endingPosition is for batch reads"),
+        ({"endingPosition": "5-0", "startingPosition": "2-0", "group": "g"}, "option group does nothing"),
         ({"url": "redis://h", "urlEnv": "X"}, "url and urlEnv exclude"),
         ({"username": "u"}, "username needs a password"),
         ({"passwordEnv": "A", "passwordFile": "b"}, "passwordEnv and passwordFile exclude"),
@@ -147,6 +160,8 @@ def test_a_source_needs_a_topic() -> None:
         {"maxBytesPerTrigger": "1"},
         {"minEntriesPerTrigger": "1"},
         {"startingPosition": "latest"},
+        {"group": "g", "startingPosition": "5-0"},
+        {"group": "g", "startingPosition": "earliest"},
     ],
 )
 def test_what_only_a_stream_can_do_is_refused_in_a_batch(options: dict[str, str]) -> None:
@@ -164,68 +179,61 @@ def test_what_only_a_batch_can_do_is_refused_in_a_stream(options: dict[str, str]
         parsed.for_stream()
 
 
-def test_options_of_either_side_pass_the_first_check_and_others_do_not() -> None:
-    either.check(T)
-    either.check({**T, "group": "g"})
-    either.check({"delivery": "uuid"})
-    cases = [
-        ({**T, "modee": "x"}, "format has no option 'modee': did you mean mode?"),
-        ({**T, "windows": "5"}, "format has no option 'windows': did you mean window?"),
-        ({"delivery": "x"}, "option delivery"),
-        ({**T, "layout": "x"}, "option layout"),
-        ({**T, "group": "g", "window": "5"}, "sink has no option 'group'"),
-    ]
-    for options, said in cases:
-        with pytest.raises(ConfigurationError, match=said):
-            either.check(options)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {**T},
+        {**T, "group": "g"},
+        {**T, "GROUP": "g", "startingPosition": "5-0"},
+        {"delivery": "uuid"},
+        {"url": "redis://h", "checkpointLocation": "/x", "queryName": "q", "__internal": "1"},
+    ],
+)
+def test_what_one_side_takes_passes_the_first_check(options: dict[str, str]) -> None:
+    assert either.check(options) == ServerOptions(url=options.get("url"))
 
 
-def test_a_password_in_a_url_option_is_refused_without_showing_it() -> None:
-    with pytest.raises(ConfigurationError, match="urlEnv") as caught:
-        Server.resolve(ServerOptions(url="redis://:hunter2@h"))
-    assert "hunter2" not in str(caught.value)
-
-
-def test_the_server_is_found_by_environment_or_file(tmp_path: Path) -> None:
-    secret = tmp_path / "secret"
-    secret.write_text("hunter2\n")
-    url = tmp_path / "url"
-    url.write_text("redis://u:hunter2@h:1/3\n")
-    environ = {"PENSTOCK_URL": "redis://d", "MY_URL": "redis://u:hunter2@h:1/3", "MY_PASSWORD": "hunter2"}
-    cases = [
-        (ServerOptions(), "redis://d:6379/0", None),
-        (ServerOptions(url_env="MY_URL"), "redis://u:***@h:1/3", "hunter2"),
-        (ServerOptions(url_file=str(url)), "redis://u:***@h:1/3", "hunter2"),
-        (ServerOptions(url="redis://h", username="u", password_env="MY_PASSWORD"), "redis://u:***@h:6379/0", "hunter2"),
-        (ServerOptions(url="redis://h", password_file=str(secret)), "redis://:***@h:6379/0", "hunter2"),
-    ]
-    for options, shown, password in cases:
-        server = Server.resolve(options, environ)
-        assert (str(server.address), server.address.password) == (shown, password)
-        assert "hunter2" not in repr(server)
-        assert server.for_executor() == server.address
+def test_the_first_check_tells_an_unknown_option_in_the_same_words_for_either_side() -> None:
+    told = set()
+    for known in ({}, T, {**T, "group": "g"}, {"delivery": "uuid"}, {"checkpointLocation": "/x"}):
+        with pytest.raises(
+            ConfigurationError, match="the penstock format has no option 'windows': did you mean window"
+        ) as e:
+            either.check({**known, "windows": "5"})
+        told.add(str(e.value))
+    assert len(told) == 1
 
 
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (ServerOptions(), "url, urlEnv and urlFile, or \\$PENSTOCK_URL"),
-        (ServerOptions(url_env="NO"), "urlEnv: \\$NO is not set"),
-        (ServerOptions(url_file="/no/such"), "urlFile: /no/such"),
-        (ServerOptions(url="redis://h", password_env="NO"), "passwordEnv: \\$NO"),
-        (ServerOptions(url_env="WITH", password_env="P"), "holds a password already"),
-        (ServerOptions(url="embedded://?ephemeral=true"), "name a directory"),
+        ({**T, "modee": "x"}, "format has no option 'modee': did you mean mode?"),
+        ({"path": "orders"}, "format takes no path"),
+        ({"delivery": "x"}, "option delivery"),
+        ({**T, "layout": "x"}, "option layout"),
+        ({**T, "layout": "raw", "dialect": "job"}, "option dialect"),
+        ({**T, "username": "u"}, "username needs a password"),
+        ({**T, "group": "g", "window": "5"}, "option group is for reading, and option window for writing"),
+        ({**T, "group": "g", "checkpointLocation": "/x"}, "group is for reading, and option checkpointlocation for"),
+        ({"mode": "failfast"}, "option mode is for reading, which needs one of the options topic,"),
+        ({"mintriggerdelay": "5s", "minpartitions": "5"}, "did you mean maxTriggerDelay?"),
+        ({"minpartitions": "5"}, "option minPartitions is for reading, which needs"),
+        ({**T, "endingPosition": "5-0", "maxEntriesPerTrigger": "5"}, "a stream has no end"),
+        ({**T, "orderedBy": "n"}, "orderedBy is for delivery=fence"),
     ],
 )
-def test_a_server_that_cannot_be_found_is_said_by_option(options: ServerOptions, said: str) -> None:
-    with pytest.raises(ConfigurationError, match=said):
-        Server.resolve(options, {"WITH": "redis://:x@h", "P": "p"})
+def test_the_first_check_refuses_what_fits_no_side(options: dict[str, str], said: str) -> None:
+    with pytest.raises(ConfigurationError, match=re.escape(said)):
+        either.check(options)
 
 
-def test_an_embedded_server_is_for_one_machine(tmp_path: Path) -> None:
-    options = ServerOptions(url=f"embedded://{tmp_path}")
-    with pytest.raises(ConfigurationError, match="master is spark://h:7077"):
-        Server.resolve(options, {MASTER_VARIABLE: "spark://h:7077"})
-    elsewhere = Server(Server.resolve(ServerOptions(url="redis://h"), {}).address, str(tmp_path), "another machine")
-    with pytest.raises(ConfigurationError, match="this executor runs on another"):
-        elsewhere.for_executor()
+def test_the_page_about_spark_names_every_option_and_what_can_be_chosen() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "spark.md").read_text()
+    names = [*SOURCE, *SINK, *VIEWS, *MODES, *DELIVERIES, *LAYOUTS, *DIALECTS]
+    assert [name for name in names if f"`{name}`" not in page] == []
+
+
+def test_what_options_accept_is_what_there_is() -> None:
+    assert set(VIEWS) == ROWS.keys()
+    assert MODES == columns.MODES
+    assert set(DELIVERIES) == deliveries.MODES.keys()

@@ -6,14 +6,16 @@ import time
 from collections.abc import Iterator
 from itertools import islice
 
+import pyarrow as pa
 import pytest
 import redis
 
 from penstock.backend.address import Address, parse
+from penstock.backend.redis.blocking import BlockingLink
 from penstock.errors import AuthenticationError, MalformedError, ServerUnreachableError, WrongKeyTypeError
 from penstock.spark.entries import fetching
 from penstock.spark.entries.columns import Columns
-from penstock.spark.entries.ranges import read_counted, read_pages, walk_ids
+from penstock.spark.entries.ranges import read_counted, walk_ids
 from penstock.spark.options.schemas import default_schema
 from tests.spark.ddl import schema
 from tests.support.servers import Server
@@ -36,6 +38,12 @@ def add(admin: "redis.Redis", topic: str, count: int, size: int = 10) -> list[st
         for number in range(count):
             pipe.xadd(topic, {"payload": b'"%b"' % (b"%d" % number).ljust(size, b".")})
         return [entry_id.decode() for entry_id in pipe.execute()]
+
+
+def read_pages(address: Address, stream: str, after: str, upto: str, wanted: Columns) -> Iterator[pa.RecordBatch]:
+    for _, batch in read_counted(address, stream, after, upto, wanted):
+        if batch.num_rows:
+            yield batch
 
 
 def ids(batches: "Iterator[object]") -> list[str]:
@@ -127,6 +135,30 @@ def test_a_server_that_stays_away_is_given_up(monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(ServerUnreachableError, match=r"cannot connect to redis://127\.0\.0\.1:1/0"):
         next(read_pages(parse("redis://127.0.0.1:1"), "t", "0-0", LAST, columns()))
     assert 0.1 < time.monotonic() - before < 5
+
+
+@pytest.mark.parametrize("wrong", [b"*-1\r\n", b":5\r\n", b"*1\r\n*2\r\n$3\r\n1-1\r\n", b"?\r\n", b"-cut short"])
+def test_what_is_not_redis_protocol_is_asked_for_again_on_a_new_connection(
+    address: Address, admin: "redis.Redis", topic: str, monkeypatch: pytest.MonkeyPatch, wrong: bytes
+) -> None:
+    added, links, ends = add(admin, topic, 1000), [], []
+    send, receive = BlockingLink.send, BlockingLink.receive
+
+    def noting(link: BlockingLink, request: bytes) -> None:
+        ends.append(request[-39:])  # what marks the end of the reply: "$32", and 32 digits
+        send(link, request)
+
+    def garbled(link: BlockingLink, buffer: bytearray, filled: int) -> int:
+        links.append(link)
+        if len(links) > 1:
+            return receive(link, buffer, filled)
+        buffer[: len(wrong) + 39] = wrong + ends[-1]
+        return len(wrong) + 39
+
+    monkeypatch.setattr(BlockingLink, "send", noting)
+    monkeypatch.setattr(BlockingLink, "receive", garbled)
+    assert ids(read_pages(address, topic, "0-0", LAST, columns())) == added
+    assert links[0] not in links[1:]
 
 
 def test_closing_early_closes_the_connection(address: Address, admin: "redis.Redis", topic: str) -> None:

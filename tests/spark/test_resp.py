@@ -7,6 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from penstock.errors import ServerUnreachableError
 from penstock.spark.entries.page import Page
 from penstock.spark.entries.resp import find_entries
 from tests.spark.replies import FORGED, HOSTILE, Entry, in_buffer, reply, uniform
@@ -15,9 +16,9 @@ from tests.spark.replies import FORGED, HOSTILE, Entry, in_buffer, reply, unifor
 def found(raw: bytes) -> list[list[object]] | None:
     """What the offsets say, entry by entry; None where they say nothing."""
     page = Page(in_buffer(raw))
-    if page.groups is None:
+    if page.shapes is None:
         return None
-    numbered = [(int(row), page.entry(group, at)) for group in page.groups for at, row in enumerate(group.rows)]
+    numbered = [(int(row), page.entry(shape, at)) for shape in page.shapes for at, row in enumerate(shape.rows)]
     assert [number for number, _ in sorted(numbered)] == list(range(page.count))
     return [[entry_id, list(fields)] for _, (entry_id, fields) in sorted(numbered)]
 
@@ -106,9 +107,23 @@ def test_usual_pages_do_without_the_general_parser(entries: Sequence[Entry]) -> 
 def test_what_is_too_long_broken_in_lines_or_too_varied_is_left_to_the_client(entries: list[Entry]) -> None:
     raw = reply(entries)
     page = Page(in_buffer(raw))
-    assert page.groups is None
+    assert page.shapes is None
     assert [[entry_id, fields] for entry_id, fields in page.entries()] == parsed(raw)
     assert page.last_id.encode() == entries[-1][0]
+
+
+WRONG = [
+    b"*-1\r\n", b"$-1\r\n", b":5\r\n", b"+OK\r\n", b"", b"*2\r\n*2\r\n", b"*1\r\n:5\r\n", b"*1\r\n*-1\r\n",
+    b"*1\r\n*2\r\n:1\r\n*0\r\n", b"*1\r\n*2\r\n$3\r\n1-1\r\n*-1\r\n", b"*1\r\n*2\r\n$3\r\n1-1\r\n$1\r\na\r\n",
+    b"*1\r\n*2\r\n$3\r\n1-1\r\n*1\r\n$1\r\na\r\n", b"*1\r\n*2\r\n$3\r\n1-1\r\n*2\r\n$1\r\na\r\n:1\r\n",
+    b"HTTP/1.1 400 Bad Request\r\n\r\n", b"*0\r\n*0\r\n", b"*\r\n",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("raw", WRONG)
+def test_a_reply_that_is_no_list_of_entries_counts_as_no_answer(raw: bytes) -> None:
+    with pytest.raises(ServerUnreachableError, match="reading a page: it sent what is not Redis protocol"):
+        Page(in_buffer(raw))
 
 
 @example([(b"1-1", [b"a", b"b"]), (b"1-2", [b"b", b"c"]), (b"1-3", [b"a", b"d"])])

@@ -1,6 +1,7 @@
 """Rows become the entries that publishing the same messages would make, and bad rows are refused."""
 
 import json
+import math
 from datetime import UTC, datetime
 from typing import Any
 
@@ -13,8 +14,9 @@ from penstock.backend.redis.blocking import parse_reply
 from penstock.errors import ConfigurationError, EncodeError
 from penstock.message.message import Message
 from penstock.message.wire import Wire
-from penstock.spark.options.sink import SinkOptions
-from penstock.spark.sink.columns_taken import check_columns
+from penstock.spark.entries.plain_fields import FlatReader
+from penstock.spark.options.sink import DELIVERIES, SinkOptions
+from penstock.spark.sink.columns_taken import check_columns, check_values
 from penstock.spark.sink.envelopes import packer
 from penstock.spark.sink.rows import Rows, windows
 from tests.spark.ddl import schema
@@ -123,6 +125,18 @@ def test_flat_columns_are_fields_and_nulls_are_none() -> None:
     ]
 
 
+@pytest.mark.parametrize("kind", [pa.float64(), pa.float32()])
+def test_flat_numbers_are_written_as_the_source_reads_them(kind: Any) -> None:
+    numbers = [0.0, -0.5, 1e30, 1e-7, math.nan, math.inf, -math.inf, None]
+    values = pa.array(numbers, kind)
+    reader = FlatReader(schema("x double"))
+
+    rows = fields_of(packer("flat", "native")("t", pa.record_batch({"id": ["i"] * len(numbers), "x": values})))
+
+    read = [reader.row("t", "1-0", fields)["x"] for fields in rows]
+    assert str(pa.array(read, pa.float64()).cast(kind)) == str(values)  # as text: NaN is not equal to itself
+
+
 @pytest.mark.parametrize(
     ("column", "value", "problem"),
     [
@@ -194,12 +208,57 @@ def test_windows_are_bounded_by_rows_and_by_size() -> None:
         ("id string", {"topic": "t", "layout": "raw"}, "needs a column 'fields'"),
         ("id string, fields map<int,string>", {"topic": "t", "layout": "raw"}, "'fields' is map<int,string>"),
         ("id string, a array<int>", {"topic": "t", "layout": "flat"}, "'a' is array<int>"),
-        ("stream string, ts timestamp", {"layout": "flat", "delivery": "at_least_once"}, "there are only stream, ts"),
+        ("stream string", {"layout": "flat", "delivery": "at_least_once"}, "there are only stream"),
+        ("id string, ts string", {"topic": "t", "layout": "flat"}, "not write a column 'ts'.*drop or rename"),
+        ("id string, _corrupt string", {"topic": "t", "layout": "flat"}, "not write a column '_corrupt'.*filter"),
+        ("id string, entry_id string", {"topic": "t", "layout": "flat"}, "column 'entry_id'.*delivery=explicit_id"),
+        ("id string, stream string", {"topic": "t", "layout": "flat"}, "column 'stream'.*no option topic"),
+        ("id string, payload string, ts string", {"topic": "t"}, "'ts' is string, but .* takes timestamp"),
     ],
 )
 def test_columns_that_do_not_fit_are_named(columns: str, options: dict[str, str], problem: str) -> None:
     with pytest.raises(ConfigurationError, match=problem):
         check_columns(schema(columns), SinkOptions.parse({"url": "redis://h", **options}))
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "deliveries"),
+    [
+        ("name", "n", ["fence", "uuid", "explicit_id", "at_least_once"]),
+        ("remember", "1h", ["explicit_id", "at_least_once"]),
+    ],
+)
+def test_options_that_would_promise_nothing_are_refused(option: str, value: str, deliveries: list[str]) -> None:
+    for delivery in DELIVERIES:
+        options = {"url": "redis://h", "delivery": delivery, option: value}
+        if delivery not in deliveries:
+            SinkOptions.parse(options)
+            continue
+        with pytest.raises(ConfigurationError, match=f"option {option} is for delivery=batch.*delivery={delivery}"):
+            SinkOptions.parse(options)
+
+
+@pytest.mark.parametrize(
+    ("columns", "options"),
+    [
+        ("id string, stream string", {}),
+        ("entry_id string, name string", {"topic": "t", "delivery": "explicit_id"}),
+        ("ts timestamp, name string", {"topic": "t", "delivery": "fence", "orderedBy": "ts"}),
+    ],
+)
+def test_flat_rows_may_say_where_they_go(columns: str, options: dict[str, str]) -> None:
+    check_columns(schema(columns), SinkOptions.parse({"url": "redis://h", "layout": "flat", **options}))
+
+
+def test_a_row_that_the_source_could_not_read_is_named_with_the_remedy() -> None:
+    place = {"stream": ["a", "a"], "entry_id": ["1-0", "2-0"], "id": [uuid(1), None]}
+    corrupt = pa.record_batch({**place, "_corrupt": [None, "no payload"]})
+
+    with pytest.raises(EncodeError, match=r"entry 2-0 of 'a' has its column '_corrupt' filled.*no payload.*filter"):
+        check_values(corrupt, ["id"])
+    with pytest.raises(EncodeError, match=r"entry 2-0 of 'a' has a null in column 'id'.*dropmalformed"):
+        check_values(pa.record_batch(place), ["id"])
+    check_values(corrupt.slice(0, 1), ["id"])
 
 
 def test_what_the_source_gives_the_sink_takes() -> None:

@@ -1,4 +1,4 @@
-"""Streaming reads through Spark itself: the same promises as in test_triggers.py, with Spark's own calls."""
+"""Streaming reads through Spark: what test_triggers.py and test_stream_loss.py promise, with Spark's own calls."""
 
 import json
 from pathlib import Path

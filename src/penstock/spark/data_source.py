@@ -22,7 +22,7 @@ from penstock.spark.views.reader import ViewReader, view_schema
 
 
 class PenstockSource(DataSource):
-    """Streams as tables, in and out. Options and what they promise: `penstock.spark.options.server`.
+    """Streams as tables, in and out. Options: `penstock.spark.options`; what they promise: docs/spark.md.
 
     Spark makes one instance for each load or save, on the driver, and copies it to wherever it is needed.
     """

@@ -3,6 +3,7 @@
 redis-py resolves, connects, encrypts and logs in, as for a `Link`; then only its socket is used.
 """
 
+import contextlib
 import socket
 from collections.abc import Sequence
 from types import TracebackType
@@ -27,6 +28,7 @@ _CLASSES: dict[str, type[Any]] = {
     "unix": redis.UnixDomainSocketConnection,
 }
 _CHUNK = 1 << 16
+NOT_PROTOCOL = "it sent what is not Redis protocol"
 
 
 class BlockingLink:
@@ -110,7 +112,7 @@ class BlockingLink:
             while (reply := self._reader.gets()) is False:
                 self._reader.feed(self._some(self._socket.recv(_CHUNK)))
         except hiredis.ProtocolError:
-            raise self._lost("it sent what is not Redis protocol") from None
+            raise self._lost(NOT_PROTOCOL) from None
         except OSError as error:
             raise self._lost(error) from None
         return reply
@@ -155,11 +157,18 @@ class BlockingLink:
         return ServerUnreachableError(f"{self._doing}: lost the connection to {self.place}: {why}")
 
 
-def parse_reply(raw: bytes) -> Reply:
-    """The first reply in `raw`, which must hold all of it; an error reply is a value."""
-    reader = hiredis.Reader()
+def parse_reply(raw: bytes, doing: str = "reading a reply") -> Reply:
+    """The reply that `raw` is, no less and no more; an error reply is a value.
+
+    `ServerUnreachableError` if it is anything else: whoever answers there does not speak Redis protocol, or not now.
+    """
+    reader, reply = hiredis.Reader(), False
     reader.feed(raw)
-    return reader.gets()
+    with contextlib.suppress(hiredis.ProtocolError):
+        reply = reader.gets()
+    if reply is False or reader.has_data():
+        raise ServerUnreachableError(f"{doing}: {NOT_PROTOCOL}")
+    return reply
 
 
 def _take_over(connection: Any) -> socket.socket:

@@ -97,20 +97,24 @@ def _with_credentials(address: Address, options: ServerOptions, environ: Mapping
 
 
 def _from_environment(option: str, variable: str, environ: Mapping[str, str]) -> str:
+    # Not repeated, here and below: who takes the option for that of the secret itself has given the secret.
     if text := environ.get(variable):
         return text
     raise ConfigurationError(
-        f"option {option}: ${variable} is not set, or empty, in Spark's driver: set it before the session starts"
+        f"option {option} names a variable that is not set, or empty, in Spark's driver: set it before the session"
+        " starts, and give its name"
     )
 
 
 def _from_file(option: str, path: str) -> str:
     try:
         text = Path(path).read_text(encoding="utf-8").strip("\r\n")
-    except (OSError, UnicodeError) as error:
-        raise ConfigurationError(f"option {option}: {path} cannot be read: {type(error).__name__}") from None
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(
+            f"option {option} names a file that cannot be read by Spark's driver: {type(error).__name__}"
+        ) from None
     if not text:
-        raise ConfigurationError(f"option {option}: {path} is empty")
+        raise ConfigurationError(f"option {option} names a file that is empty: write the value into it")
     return text
 
 

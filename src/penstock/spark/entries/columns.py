@@ -14,20 +14,20 @@ from penstock.message.dialects import DIALECTS
 from penstock.spark.entries.envelope import EnvelopeReader
 from penstock.spark.entries.page import Page
 from penstock.spark.entries.plain_fields import FlatReader, RawReader
-from penstock.spark.entries.resp import Bytes, Group, Numbers
+from penstock.spark.entries.resp import Bytes, Numbers, Shape
 from penstock.spark.entries.vectors import Mask, binary, microseconds, moments
 from penstock.spark.options.schemas import CORRUPT, LAYOUTS, PLACE, check_schema
 
 MODES = ("permissive", "dropmalformed", "failfast")
 
-Piece = tuple[Numbers, pa.RecordBatch]
+NumberedRows = tuple[Numbers, pa.RecordBatch]
 """Some rows of a page, by their numbers in it."""
 
 
 class _Reader(Protocol):
     def row(self, stream: str, entry_id: str, fields: Sequence[bytes]) -> dict[str, Any]: ...
 
-    def arrays(self, stream: str, reply: Bytes, group: Group) -> tuple[dict[str, pa.Array], Mask] | None: ...
+    def arrays(self, stream: str, reply: Bytes, shape: Shape) -> tuple[dict[str, pa.Array], Mask] | None: ...
 
 
 class Columns:
@@ -63,19 +63,19 @@ class Columns:
 
     def batch(self, stream: str, page: Page) -> pa.RecordBatch:
         """What becomes of the entries of a page; none of it points into the page's memory."""
-        if page.groups is None:
+        if page.shapes is None:
             return self._one_by_one(stream, ((number, *entry) for number, entry in enumerate(page.entries())))[1]
-        pieces, doubtful = [], []
-        for group in page.groups:
-            columns, good = self._columns(stream, page.reply, group)
+        parts, doubtful = [], []
+        for shape in page.shapes:
+            columns, good = self._columns(stream, page.reply, shape)
             if good.any():
-                whole = self._fill(stream, page.reply, group, columns)
-                pieces.append((group.rows, whole) if good.all() else (group.rows[good], whole.filter(pa.array(good))))
-            doubtful += [(int(group.rows[at]), *page.entry(group, int(at))) for at in np.flatnonzero(~good)]
+                whole = self._fill(stream, page.reply, shape, columns)
+                parts.append((shape.rows, whole) if good.all() else (shape.rows[good], whole.filter(pa.array(good))))
+            doubtful += [(int(shape.rows[at]), *page.entry(shape, int(at))) for at in np.flatnonzero(~good)]
         if doubtful:
             # In their order, so that `failfast` names the first.
-            pieces.append(self._one_by_one(stream, sorted(doubtful)))
-        return self._in_order(pieces)
+            parts.append(self._one_by_one(stream, sorted(doubtful)))
+        return self._in_order(parts)
 
     @cached_property
     def _reader(self) -> _Reader:
@@ -87,29 +87,29 @@ class Columns:
     def _only_places(self) -> bool:
         return PLACE.issuperset(self.schema.names)
 
-    def _columns(self, stream: str, reply: Bytes, group: Group) -> tuple[dict[str, pa.Array], Mask]:
-        """What the entries of a group say, and for which of them that is sure."""
-        everywhere = np.ones(len(group.rows), np.bool_)
+    def _columns(self, stream: str, reply: Bytes, shape: Shape) -> tuple[dict[str, pa.Array], Mask]:
+        """What the entries of a shape say, and for which of them that is sure."""
+        everywhere = np.ones(len(shape.rows), np.bool_)
         if self._only_places:
             return {}, everywhere
-        read = self._reader.arrays(stream, reply, group)
+        read = self._reader.arrays(stream, reply, shape)
         return ({}, ~everywhere) if read is None else read
 
-    def _fill(self, stream: str, reply: Bytes, group: Group, columns: dict[str, pa.Array]) -> pa.RecordBatch:
+    def _fill(self, stream: str, reply: Bytes, shape: Shape, columns: dict[str, pa.Array]) -> pa.RecordBatch:
         arrays = []
         for field in self.arrow_schema:
             if field.name == "stream":
-                array = pa.repeat(pa.scalar(stream), len(group.rows))
+                array = pa.repeat(pa.scalar(stream), len(shape.rows))
             elif field.name == "entry_id":
-                array = binary(reply, group.ids).cast(pa.string())
+                array = binary(reply, shape.ids).cast(pa.string())
             elif field.name == "ts":
-                array = moments(reply, group.ids)
+                array = moments(reply, shape.ids)
             else:
                 array = columns.get(field.name)
-            arrays.append(pa.nulls(len(group.rows), field.type) if array is None else array)
+            arrays.append(pa.nulls(len(shape.rows), field.type) if array is None else array)
         return pa.RecordBatch.from_arrays(arrays, schema=self.arrow_schema)
 
-    def _one_by_one(self, stream: str, entries: Iterable[tuple[int, bytes, Sequence[bytes]]]) -> Piece:
+    def _one_by_one(self, stream: str, entries: Iterable[tuple[int, bytes, Sequence[bytes]]]) -> NumberedRows:
         numbers, rows = [], []
         for number, entry_id, fields in entries:
             row = self._row(stream, entry_id, fields)
@@ -131,11 +131,11 @@ class Columns:
                 raise
             return row | {CORRUPT: error.reason} if self.mode == "permissive" else None
 
-    def _in_order(self, pieces: list[Piece]) -> pa.RecordBatch:
-        if len(pieces) == 1:
-            return pieces[0][1]
-        table = pa.Table.from_batches([batch for _, batch in pieces], self.arrow_schema)
-        if pieces:
-            table = table.take(pa.array(np.argsort(np.concatenate([numbers for numbers, _ in pieces]))))
+    def _in_order(self, parts: list[NumberedRows]) -> pa.RecordBatch:
+        if len(parts) == 1:
+            return parts[0][1]
+        table = pa.Table.from_batches([batch for _, batch in parts], self.arrow_schema)
+        if parts:
+            table = table.take(pa.array(np.argsort(np.concatenate([numbers for numbers, _ in parts]))))
         columns = [column.combine_chunks() for column in table.columns]
         return pa.RecordBatch.from_arrays(columns, schema=self.arrow_schema)

@@ -21,7 +21,7 @@ from penstock.message.strict_json import parse
 from penstock.message.wire import Wire
 from penstock.spark.entries.json_check import find_valid
 from penstock.spark.entries.payloads import PayloadColumn
-from penstock.spark.entries.resp import Bytes, Group, Spans
+from penstock.spark.entries.resp import Bytes, Shape, Spans
 from penstock.spark.entries.vectors import MICROSECONDS, Mask, binary, canonical_ids, null_if_empty, text
 from penstock.spark.options.schemas import CORRUPT, PLACE
 
@@ -77,21 +77,21 @@ class EnvelopeReader:
                 blanked[at + 1] = _BLANKS[blanked[at]]
         return blanked
 
-    def arrays(self, stream: str, reply: Bytes, group: Group) -> tuple[dict[str, pa.Array], Mask] | None:
-        """The wanted columns of a group, and the rows for which they hold: `row` must read the others.
+    def arrays(self, stream: str, reply: Bytes, shape: Shape) -> tuple[dict[str, pa.Array], Mask] | None:
+        """The wanted columns of a shape, and the rows for which they hold: `row` must read the others.
 
         None if that is all of them.
         """
-        if not self._native or not self._is_plain(group.names):
+        if not self._native or not self._is_plain(shape.names):
             return None
-        places = dict(zip(group.names, group.values, strict=True))
-        good = np.ones(len(group.rows), np.bool_)
+        places = dict(zip(shape.names, shape.values, strict=True))
+        good = np.ones(len(shape.rows), np.bool_)
         columns = {}
         for name, field in _PARTS.items():
             # What is absent and not wanted can be neither wrong nor missed.
             if name not in self._wanted and not (field in self._needed and field in places):
                 continue
-            columns[name], sure = self._column(name, stream, reply, group, places.get(field))
+            columns[name], sure = self._column(name, stream, reply, shape, places.get(field))
             if sure is not None:
                 good &= sure
         return {name: columns[name] for name in self._wanted}, good
@@ -106,13 +106,13 @@ class EnvelopeReader:
             self._plain[names] = single and few and f.PAYLOAD in names and f.VERSION not in names
         return self._plain[names]
 
-    def _column(self, name: str, stream: str, reply: Bytes, group: Group, spans: Spans | None) -> Column:
+    def _column(self, name: str, stream: str, reply: Bytes, shape: Shape, spans: Spans | None) -> Column:
         if name == "id":
-            return _ids(stream, reply, group.ids, spans)
+            return _ids(stream, reply, shape.ids, spans)
         if name == "headers":
-            return self._headers(reply, group, spans)
+            return self._headers(reply, shape, spans)
         if spans is None:
-            return pa.nulls(len(group.rows), MICROSECONDS if name == "time" else pa.string()), None
+            return pa.nulls(len(shape.rows), MICROSECONDS if name == "time" else pa.string()), None
         if name == "payload":
             return self._payloads(reply, spans)
         values, good = text(binary(reply, spans))
@@ -120,9 +120,9 @@ class EnvelopeReader:
             return _times(values, spans)
         return null_if_empty(values, spans), good
 
-    def _headers(self, reply: Bytes, group: Group, spans: Spans | None) -> Column:
+    def _headers(self, reply: Bytes, shape: Shape, spans: Spans | None) -> Column:
         if spans is None:
-            offsets = pa.array(np.zeros(len(group.rows) + 1, np.int32))
+            offsets = pa.array(np.zeros(len(shape.rows) + 1, np.int32))
             return pa.MapArray.from_arrays(offsets, pa.array([], pa.string()), pa.array([], pa.string())), None
         distinct = binary(reply, spans).dictionary_encode()
         read = [self._plain_headers(raw) for raw in distinct.dictionary.to_pylist()]

@@ -102,9 +102,10 @@ class Fetching:
                 self.close()
                 return None
         size, self._tail = filled - len(self._tail), b""
+        doing = f"reading {self._stream!r} behind {self._after} from {link.place}"
         if self._buffer.startswith(b"-"):
-            raised(parse_reply(bytes(self._buffer[:size])), f"reading {self._stream!r} behind {self._after}")
-        page = Page(np.frombuffer(self._buffer, np.uint8, size))
+            raised(parse_reply(bytes(self._buffer[:size]), doing), doing)
+        page = Page(np.frombuffer(self._buffer, np.uint8, size), doing)
         if page.count:
             self._after = page.last_id
         self._done = page.count < self._count or self._after == self._upto

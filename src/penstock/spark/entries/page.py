@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from penstock.backend.redis.blocking import parse_reply
-from penstock.spark.entries.resp import Bytes, Group, find_entries
+from penstock.backend.redis.blocking import NOT_PROTOCOL, parse_reply
+from penstock.errors import ServerUnreachableError
+from penstock.spark.entries.resp import Bytes, Shape, find_entries
 from penstock.spark.entries.vectors import binary
 
 Entry = tuple[bytes, Sequence[bytes]]
@@ -15,38 +16,55 @@ Entry = tuple[bytes, Sequence[bytes]]
 
 
 class Page:
-    """The entries of a reply, in order. `groups` is None where only the general parser could read it."""
+    """The entries of a reply, in order. `shapes` is None where only the general parser could read it.
 
-    def __init__(self, reply: Bytes) -> None:
+    `ServerUnreachableError`, which begins with `doing`, if the reply is no list of entries.
+    """
+
+    def __init__(self, reply: Bytes, doing: str = "reading a page") -> None:
         self.reply = reply
-        self.groups = find_entries(reply)
-        self._entries: list[Any] = parse_reply(reply.tobytes()) if self.groups is None else []
-        self.count = len(self._entries) if self.groups is None else sum(len(group.rows) for group in self.groups)
+        self.shapes = find_entries(reply)
+        self._entries = _parse(reply, doing) if self.shapes is None else []
+        self.count = len(self._entries) if self.shapes is None else sum(len(shape.rows) for shape in self.shapes)
 
     @property
     def last_id(self) -> str:
-        if self.groups is None:
-            return bytes(self._entries[-1][0]).decode()
-        group = max(self.groups, key=lambda group: int(group.rows[-1]))
-        return bytes(self.reply[group.ids.starts[-1] : group.ids.ends[-1]]).decode()
+        if self.shapes is None:
+            return self._entries[-1][0].decode()
+        shape = max(self.shapes, key=lambda shape: int(shape.rows[-1]))
+        return bytes(self.reply[shape.ids.starts[-1] : shape.ids.ends[-1]]).decode()
 
     def ids(self) -> pa.Array:
         """The id of every entry, as text."""
-        if self.groups is None:
+        if self.shapes is None:
             return pa.array([entry_id.decode() for entry_id, _ in self._entries], pa.string())
-        parts = [binary(self.reply, group.ids) for group in self.groups]
+        parts = [binary(self.reply, shape.ids) for shape in self.shapes]
         if len(parts) == 1:
             return parts[0].cast(pa.string())
-        order = np.argsort(np.concatenate([group.rows for group in self.groups]))
+        order = np.argsort(np.concatenate([shape.rows for shape in self.shapes]))
         return pa.concat_arrays(parts).take(pa.array(order)).cast(pa.string())
 
     def entries(self) -> Iterator[Entry]:
-        """All of them, of a page without groups."""
+        """All of them, of a page without shapes."""
         yield from self._entries
 
-    def entry(self, group: Group, at: int) -> Entry:
-        """One entry of a group."""
+    def entry(self, shape: Shape, at: int) -> Entry:
+        """One entry of a shape."""
         fields: list[bytes] = []
-        for name, (starts, ends) in zip(group.names, group.values, strict=True):
+        for name, (starts, ends) in zip(shape.names, shape.values, strict=True):
             fields += (name, self.reply[starts[at] : ends[at]].tobytes())
-        return self.reply[group.ids.starts[at] : group.ids.ends[at]].tobytes(), fields
+        return self.reply[shape.ids.starts[at] : shape.ids.ends[at]].tobytes(), fields
+
+
+def _parse(reply: Bytes, doing: str) -> list[Entry]:
+    entries: Any = parse_reply(reply.tobytes(), doing)
+    if not isinstance(entries, list) or not all(map(_is_entry, entries)):
+        raise ServerUnreachableError(f"{doing}: {NOT_PROTOCOL}, or no entries of a stream")
+    return entries
+
+
+def _is_entry(found: Any) -> bool:
+    match found:
+        case [bytes(), [*fields]]:
+            return len(fields) % 2 == 0 and all(isinstance(field, bytes) for field in fields)
+    return False

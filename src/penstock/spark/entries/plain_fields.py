@@ -15,7 +15,7 @@ from pyspark.sql.types import BinaryType, BooleanType, DataType, DoubleType, Lon
 
 from penstock.errors import MalformedError
 from penstock.message.faults import Unreadable
-from penstock.spark.entries.resp import Bytes, Group, Spans
+from penstock.spark.entries.resp import Bytes, Shape, Spans
 from penstock.spark.entries.vectors import Mask, binary, text
 from penstock.spark.options.schemas import CORRUPT, PLACE
 
@@ -32,16 +32,16 @@ class RawReader:
             _refuse_repeated(stream, entry_id, fields, name.encode())
         return {"fields": pairs}
 
-    def arrays(self, stream: str, reply: Bytes, group: Group) -> tuple[dict[str, pa.Array], Mask] | None:
+    def arrays(self, stream: str, reply: Bytes, shape: Shape) -> tuple[dict[str, pa.Array], Mask] | None:
         """The map of each entry; None if `row` must read them."""
-        width, count = len(group.names), len(group.rows)
+        width, count = len(shape.names), len(shape.rows)
         try:
-            names = pa.array([name.decode() for name in group.names])
+            names = pa.array([name.decode() for name in shape.names])
         except UnicodeDecodeError:
             return None
-        if len(set(group.names)) < width:
+        if len(set(shape.names)) < width:
             return None
-        places = Spans(*(np.stack([getattr(span, end) for span in group.values], 1).ravel() for end in Spans._fields))
+        places = Spans(*(np.stack([getattr(span, end) for span in shape.values], 1).ravel() for end in Spans._fields))
         keys = names.take(pa.array(np.tile(np.arange(width), count)))
         offsets = pa.array(np.arange(0, width * count + 1, width, dtype=np.int32))
         return {"fields": pa.MapArray.from_arrays(offsets, keys, binary(reply, places))}, np.ones(count, np.bool_)
@@ -63,14 +63,14 @@ class FlatReader:
                 raise MalformedError(stream, entry_id, f"field {column!r}: {error}", fields) from error
         return row
 
-    def arrays(self, stream: str, reply: Bytes, group: Group) -> tuple[dict[str, pa.Array], Mask] | None:
+    def arrays(self, stream: str, reply: Bytes, shape: Shape) -> tuple[dict[str, pa.Array], Mask] | None:
         """The named columns, and the rows for which they hold; None if `row` must read them all."""
-        good = np.ones(len(group.rows), np.bool_)
+        good = np.ones(len(shape.rows), np.bool_)
         columns = {}
         for column, (name, kind) in self._columns.items():
-            if group.names.count(name) > 1:
+            if shape.names.count(name) > 1:
                 return None
-            spans = group.values[group.names.index(name)] if name in group.names else None
+            spans = shape.values[shape.names.index(name)] if name in shape.names else None
             columns[column], sure = _array(kind, reply, spans, len(good))
             if sure is not None:
                 good &= sure

@@ -13,21 +13,14 @@ from penstock.spark.entries.page import Page
 Built = TypeVar("Built")
 
 
-def read_pages(address: Address, stream: str, after: str, upto: str, columns: Columns) -> Iterator[pa.RecordBatch]:
-    """The entries in (after, upto], in order, as batches that are not empty.
+def read_counted(
+    address: Address, stream: str, after: str, upto: str, columns: Columns
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The entries in (after, upto], in order: batches, empty ones too, each with the number of entries it is made from.
 
     A server that goes away is waited for, then read on from the last entry that was handed out. Raises what the server
     says otherwise, and `MalformedError` in mode `failfast`.
     """
-    for _, batch in read_counted(address, stream, after, upto, columns):
-        if batch.num_rows:
-            yield batch
-
-
-def read_counted(
-    address: Address, stream: str, after: str, upto: str, columns: Columns
-) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """As `read_pages`, each batch, empty ones too, with the number of entries it was made from."""
     return _each(Fetching(address, stream, after, upto), lambda page: (page.count, columns.batch(stream, page)))
 
 

@@ -28,7 +28,7 @@ class Spans(NamedTuple):
     ends: Numbers
 
 
-class Group(NamedTuple):
+class Shape(NamedTuple):
     """The entries of a page that have the same field names in the same order."""
 
     names: tuple[bytes, ...]
@@ -47,7 +47,7 @@ class _Headers(NamedTuple):
     masks: Words
 
 
-def find_entries(reply: Bytes) -> list[Group] | None:
+def find_entries(reply: Bytes) -> list[Shape] | None:
     """The entries of a whole XRANGE reply by layout; None if this must be left to a general parser."""
     returns = np.flatnonzero(reply == _CR)
     if len(returns) == 0 or reply[0] != _STAR or reply[-1] != 10:
@@ -62,34 +62,34 @@ def find_entries(reply: Bytes) -> list[Group] | None:
     width = 4 + 4 * len(names)
     if len(returns) == 1 + count * width:
         table = returns[1:].reshape(count, width)
-        group, good = _verify(windows, names, np.arange(count), returns[:-1:width], table)
+        shape, good = _verify(windows, names, np.arange(count), returns[:-1:width], table)
         if good.all():
-            return [group]
+            return [shape]
     return _find_mixed(reply, returns, count, windows)
 
 
-def _find_mixed(reply: Bytes, returns: Numbers, count: int, windows: Words) -> list[Group] | None:
+def _find_mixed(reply: Bytes, returns: Numbers, count: int, windows: Words) -> list[Shape] | None:
     starts, sizes = _entry_starts(reply, returns)
     if len(starts) != count:
         return None
-    groups: list[Group] = []
+    shapes: list[Shape] = []
     left = np.arange(count)
     while len(left):
         first = left[0]
         names = _names_at(reply, int(returns[starts[first] - 1]) + 2)
-        if names is None or len(groups) == _MOST_LAYOUTS:
+        if names is None or len(shapes) == _MOST_LAYOUTS:
             return None
         rows = left[sizes[left] == 2 * len(names)]
         at = starts[rows]
         if len(rows) == 0 or at[-1] + 4 + 4 * len(names) > len(returns):
             return None
         table = returns[at[:, None] + np.arange(4 + 4 * len(names))]
-        group, good = _verify(windows, names, rows, returns[at - 1], table)
+        shape, good = _verify(windows, names, rows, returns[at - 1], table)
         if not good[0]:
             return None
-        groups.append(_only(group, good))
+        shapes.append(_only(shape, good))
         left = np.setdiff1d(left, rows[good], assume_unique=True)
-    return groups
+    return shapes
 
 
 def _entry_starts(reply: Bytes, returns: Numbers) -> tuple[Numbers, Numbers]:
@@ -112,7 +112,7 @@ def _entry_starts(reply: Bytes, returns: Numbers) -> tuple[Numbers, Numbers]:
 
 def _verify(
     windows: Words, names: Sequence[bytes], rows: Numbers, before: Numbers, table: Numbers
-) -> tuple[Group, npt.NDArray[np.bool_]]:
+) -> tuple[Shape, npt.NDArray[np.bool_]]:
     """The places the table of line ends suggests, and for which entries each byte proves them.
 
     `before` is where what stands before each entry has ended: at the carriage return.
@@ -129,7 +129,7 @@ def _verify(
         good &= _holds(windows, before, gap, starts, ends)
         spans.append(Spans(starts, ends))
         before = ends
-    return Group(tuple(names), rows, spans[0], tuple(spans[1:])), good
+    return Shape(tuple(names), rows, spans[0], tuple(spans[1:])), good
 
 
 def _holds(windows: Words, before: Numbers, gap: bytes, starts: Numbers, ends: Numbers) -> npt.NDArray[np.bool_]:
@@ -155,9 +155,9 @@ def end_with(windows: Words, ends: Numbers, text: bytes) -> npt.NDArray[np.bool_
     return good
 
 
-def _only(group: Group, good: npt.NDArray[np.bool_]) -> Group:
-    ids, *values = (Spans(span.starts[good], span.ends[good]) for span in (group.ids, *group.values))
-    return Group(group.names, group.rows[good], ids, tuple(values))
+def _only(shape: Shape, good: npt.NDArray[np.bool_]) -> Shape:
+    ids, *values = (Spans(span.starts[good], span.ends[good]) for span in (shape.ids, *shape.values))
+    return Shape(shape.names, shape.rows[good], ids, tuple(values))
 
 
 def _names_at(reply: Bytes, at: int) -> tuple[bytes, ...] | None:

@@ -1,25 +1,38 @@
 """What can be refused before it is known whether Spark wants to read or to write."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from penstock.errors import ConfigurationError
-from penstock.spark.options.server import ServerOptions, unknown
+from penstock.spark.options.server import ServerOptions, read
 from penstock.spark.options.sink import OF_SPARK, SINK, SinkOptions
 from penstock.spark.options.source import SOURCE, SourceOptions
 
+_TOPICS = ("topic", "topics", "topicsPattern")
+
 
 def check(options: Mapping[str, str]) -> ServerOptions:
-    """Refuse options that fit neither side. Spark does not say, when it makes a source, which one it will be."""
-    names = {name.lower() for name in SOURCE | SINK} | OF_SPARK
-    for given in options:
-        if given.lower() not in names and not given.startswith("__"):
-            raise unknown(given, SOURCE | SINK, "format")
-    try:
-        return SourceOptions.parse(options).server
-    except ConfigurationError as wrong_source:
-        try:
-            return SinkOptions.parse(options).server
-        except ConfigurationError as wrong_sink:
-            only_sink = {name.lower() for name in SINK.keys() - SOURCE.keys()} | OF_SPARK
-            is_sink = any(name.lower() in only_sink for name in options)
-            raise (wrong_sink if is_sink else wrong_source) from None
+    """Refuse what can be right for neither side, in the same words whichever is meant.
+
+    Spark does not say, when it makes a source, which side it will be. Some options tell; without any of those, what
+    a write takes is let through, and a read is checked when Spark asks for its columns.
+    """
+    server: ServerOptions = read(options, SOURCE | SINK, "format", ignored=OF_SPARK)["server"]
+    reads = _first(options, SOURCE.keys() - SINK.keys())
+    writes = _first(options, (SINK.keys() - SOURCE.keys()) | OF_SPARK)
+    if reads and writes:
+        raise ConfigurationError(f"option {reads} is for reading, and option {writes} for writing: leave one out")
+    if not reads:
+        SinkOptions.parse(options)
+    elif not _first(options, _TOPICS):
+        raise ConfigurationError(
+            f"option {reads} is for reading, which needs one of the options topic, topics and topicsPattern"
+        )
+    else:
+        SourceOptions.parse(options)
+    return server
+
+
+def _first(options: Mapping[str, str], names: Collection[str]) -> str | None:
+    # As we spell it: Spark hands names over in lower case.
+    spelled = {name.lower(): name for name in names}
+    return next((spelled[given.lower()] for given in options if given.lower() in spelled), None)

@@ -1,9 +1,9 @@
 """Where the server is, and how any option is read from its text.
 
-An error names the option and what it accepts; the text of a URL is never repeated, for it may hold a password.
+An error names the option and what it accepts. What was given to an option of the server is never repeated: it may be
+a password, or hold one.
 """
 
-import dataclasses
 import difflib
 import re
 from collections.abc import Collection, Mapping
@@ -16,11 +16,11 @@ from penstock.spark.options import kinds
 SERVER = dict.fromkeys(("url", "urlEnv", "urlFile", "username", "passwordEnv", "passwordFile"), kinds.TEXT)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ServerOptions:
-    """Where the server is, not yet looked up."""
+    """Where the server is, not yet looked up. Printing it shows nothing of what was given."""
 
-    url: str | None = dataclasses.field(default=None, repr=False)
+    url: str | None = None
     url_env: str | None = None
     url_file: str | None = None
     username: str | None = None

@@ -48,6 +48,16 @@ class SinkOptions:
     def __post_init__(self) -> None:
         if self.ordered_by and self.delivery != "fence":
             raise ConfigurationError(f"option orderedBy is for delivery=fence, not for delivery={self.delivery}")
+        if self.name and self.delivery != "batch":
+            raise ConfigurationError(
+                f"option name is for delivery=batch, which knows rows again by their ids: delivery={self.delivery}"
+                " cannot tell whether a write under the same name has the same rows"
+            )
+        if self.remember and self.delivery in ("explicit_id", "at_least_once"):
+            raise ConfigurationError(
+                f"option remember is for delivery=batch, fence and uuid: delivery={self.delivery} keeps nothing but the"
+                " entries"
+            )
         if self.layout != "envelope" and self.dialect != "native":
             raise ConfigurationError(
                 f"option dialect is for layout=envelope: layout={self.layout} takes fields as such"

@@ -1,11 +1,10 @@
 """The options of `spark.read` and `readStream`: every name, what it accepts, and which of them exclude each other."""
 
-import dataclasses
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Self
+from typing import Any, Self
 
 from penstock.errors import ConfigurationError
 from penstock.message.dialects import DIALECTS
@@ -63,7 +62,9 @@ class SourceOptions:
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> Self:
         """Raises `ConfigurationError` for a name, a value or a combination that cannot work."""
-        return cls(**read(options, SOURCE, "source"))
+        values = read(options, SOURCE, "source")
+        _check_view(values)
+        return cls(**values)
 
     def __post_init__(self) -> None:
         at_most_one(self, "topic", "topics", "topics_pattern")
@@ -83,7 +84,7 @@ class SourceOptions:
                 f"option dialect is for layout=envelope: layout={self.layout} takes fields as such"
             )
         self._check_range()
-        self._check_view()
+        self._check_side()
 
     @property
     def start(self) -> Place:
@@ -98,6 +99,10 @@ class SourceOptions:
                 raise ConfigurationError(f"option {camel(name)} is for readStream: a batch read has no triggers")
         if self.start == LATEST:
             raise ConfigurationError("startingPosition=latest leaves a batch read nothing to read: give another")
+        if self.group and self.start != GROUP:
+            raise ConfigurationError(
+                "option group does nothing in a batch read with a startingPosition of its own: leave one of them out"
+            )
         return self
 
     def for_stream(self) -> Self:
@@ -109,15 +114,26 @@ class SourceOptions:
         return self
 
     def _check_range(self) -> None:
-        start, end = self.starting_position, self.ending_position
-        if start and start.kind == end.kind == "at" and boundaries.order(start.id) >= boundaries.order(end.id):
+        start, end = self.start.id or EARLIEST.id, self.ending_position
+        if end.kind == "at" and boundaries.order(start) >= boundaries.order(end.id):
             raise ConfigurationError("startingPosition is not before endingPosition: nothing lies between them")
 
-    def _check_view(self) -> None:
-        """A view shows the whole of its topics as they stand: whatever limits or shapes reading does not apply."""
-        if self.view is None:
-            return
-        plain = {"server", "topic", "topics", "topics_pattern", "group", "view"}
-        for field in dataclasses.fields(self):
-            if field.name not in plain and getattr(self, field.name) != field.default:
-                raise ConfigurationError(f"option {camel(field.name)} does not apply to view={self.view}")
+    def _check_side(self) -> None:
+        """Spark tells only later whether it reads a batch or a stream; what fits neither is refused at once."""
+        try:
+            self.for_batch()
+        except ConfigurationError as no_batch:
+            try:
+                self.for_stream()
+            except ConfigurationError as no_stream:
+                raise ConfigurationError(f"{no_batch}; {no_stream}") from None
+
+
+def _check_view(given: Mapping[str, Any]) -> None:
+    """A view shows the whole of its topics as they stand: whatever limits or shapes reading does not apply."""
+    if (view := given.get("view")) is None:
+        return
+    plain = {"server", "topic", "topics", "topics_pattern", "view"} | ({"group"} if view != "info" else set())
+    for name in given:
+        if name not in plain:
+            raise ConfigurationError(f"option {camel(name)} does not apply to view={view}: leave it out")

@@ -1,10 +1,12 @@
-"""Which columns a sink takes, by layout and delivery; checked when the write is planned."""
+"""Which columns a sink takes, by layout and delivery: checked when the write is planned, their nulls when it runs."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
+import pyarrow.compute as pc
 from pyspark.sql import types as t
 
-from penstock.errors import ConfigurationError
+from penstock.errors import ConfigurationError, EncodeError
 from penstock.spark.options.sink import SinkOptions
 from penstock.spark.sink.deliveries import MODES
 from penstock.spark.sink.rows import ABOUT_ROWS
@@ -26,7 +28,7 @@ _VALUE: tuple[str, _Fits] = (
     ),
 )
 _ANY: tuple[str, _Fits] = ("anything", lambda kind: True)
-_ABOUT = {"stream": _TEXT, "entry_id": _TEXT, "ts": _ANY, "_corrupt": _ANY}
+_ABOUT = {"stream": _TEXT, "entry_id": _TEXT, "ts": _MOMENT, "_corrupt": _TEXT}
 _ENVELOPE = {
     **dict.fromkeys(("id", "type", "key", "traceparent", "tracestate"), _TEXT),
     "payload": _BYTES,
@@ -37,11 +39,20 @@ _STAMPED = ("job", "enveloped")
 """Dialects that write the time of writing where a message has none."""
 
 
+_WHAT_ELSE = {
+    "stream": " (it names each row's stream if there is no option topic)",
+    "entry_id": " (delivery=explicit_id writes each row under it)",
+    "_corrupt": " (rows in which it is filled could not be read: filter them first)",
+}
+
+
 def check_columns(schema: t.StructType, options: SinkOptions) -> None:
     """Raises `ConfigurationError`, which names the column and what it must be."""
     for name, why in _needed(options).items():
         if name not in schema.names:
             raise ConfigurationError(f"the penstock sink needs a column {name!r}: {why}; there are {_names(schema)}")
+    if options.layout == "flat":
+        _check_flat(schema, options)
     known = _known(schema, options)
     for field in schema.fields:
         accepted, fits = known.get(field.name, ("", None))
@@ -53,8 +64,46 @@ def check_columns(schema: t.StructType, options: SinkOptions) -> None:
         if not fits(field.dataType):
             kind = field.dataType.simpleString()
             raise ConfigurationError(f"column {field.name!r} is {kind}, but the penstock sink takes {accepted} there")
-    if options.layout == "flat" and not set(schema.names) - ABOUT_ROWS:
+
+
+def _check_flat(schema: t.StructType, options: SinkOptions) -> None:
+    """In this layout a column may be the user's own whatever its name, so none is left out without a word."""
+    used = {"stream"} if options.topic is None else set()
+    used |= {"entry_id"} if options.delivery == "explicit_id" else {options.ordered_by or ""}
+    for name in schema.names:
+        if name in ABOUT_ROWS - used:
+            raise ConfigurationError(
+                f"layout=flat does not write a column {name!r}, a name that the source uses for what is no field of an"
+                f" entry{_WHAT_ELSE.get(name, '')}: drop or rename it"
+            )
+    if not set(schema.names) - ABOUT_ROWS:
         raise ConfigurationError(f"layout=flat writes columns as fields, but there are only {_names(schema)}")
+
+
+def check_values(batch: Any, needed: Sequence[str]) -> None:
+    """Refuse rows that the source could not read, and nulls where a value is needed; raises `EncodeError`."""
+    names = batch.schema.names
+    if "_corrupt" in names and batch.column("_corrupt").null_count < batch.num_rows:
+        reasons = batch.column("_corrupt")
+        row = pc.index(reasons.is_valid(), True).as_py()
+        raise EncodeError(
+            f"a row{_entry(batch, row)} has its column '_corrupt' filled and cannot be written: {reasons[row].as_py()};"
+            " leave such rows out (filter('_corrupt is null'), or mode=dropmalformed of the source)"
+        )
+    for name in needed:
+        if batch.column(name).null_count:
+            row = pc.index(batch.column(name).is_null(), True).as_py()
+            raise EncodeError(
+                f"a row{_entry(batch, row)} has a null in column {name!r}, where this delivery needs a value in every"
+                " row; if it comes from the source, the entry could not be read: mode=dropmalformed leaves such out"
+            )
+
+
+def _entry(batch: Any, row: int) -> str:
+    """Which entry a row comes from, as far as its columns tell."""
+    given = {name: batch.column(name)[row].as_py() for name in ("entry_id", "stream") if name in batch.schema.names}
+    entry = f", entry {given['entry_id']}" if given.get("entry_id") else ""
+    return entry + (f" of {given['stream']!r}" if entry and given.get("stream") else "")
 
 
 def needed_values(options: SinkOptions) -> list[str]:

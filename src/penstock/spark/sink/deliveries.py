@@ -1,17 +1,24 @@
 """How rows reach a stream so that a retry does not write them twice. Each way has conditions, and says which.
 
-- `batch`: each row once, in no promised order, whatever the plan. Every row has an `id`, the same in each attempt; rows
-  of one batch with the same stream and id are one message. The ids of a batch stay on the server until it is done.
+- `batch`: each row once, in no promised order, whatever the plan. Every row has an `id`, its own and the same in each
+  attempt. Rows of one batch with the same stream and id are one message: if they differ, that is an error where they
+  stand close together, and a warning that counts them where they do not. The ids stay on the server until the batch is
+  done. A batch write can have a `name`, and be repeated or continued under it.
 - `fence`: each row once, in order within its partition. Each attempt must have the same rows in the same order in the
   same partitions: no shuffle in the plan, or `sortWithinPartitions` and the option `orderedBy`. A digest proves it
-  before any row is skipped: a plan that breaks the condition ends in an error, never in a row lost or doubled.
+  before any row is skipped, so no row is lost; other partitions than in an earlier attempt can double rows, which is
+  an error at the end of the batch.
 - `uuid`: each row once as long as its UUID is remembered, across queries, and also beside `publish(once=True)`.
 - `explicit_id`: each row under the `entry_id` it comes with. All rows of a stream are in one partition with rising ids,
   and nobody else adds to the stream, or trims it, meanwhile. Whatever cannot be placed is an error.
 - `at_least_once`: a retry may write rows again.
 
+A server that goes back to an older state, and loses rows that it had confirmed, is an error until the batch is done:
+the next attempt writes them again. What it loses later is lost, so let it write to disk first (`appendfsync always`).
+
 Speculation runs copies of a task beside each other: only `batch` and `uuid` bear that, the others refuse to start.
-`batch` and `fence` hold while the query's checkpoint and their keys live: `remember` long after the last write.
+`batch` and `fence` hold while the query's checkpoint and their keys live: `remember` long after the last write. A
+checkpoint that is older than the stream, say from a backup, is an error.
 """
 
 from collections.abc import Sequence
@@ -23,8 +30,19 @@ import pyarrow.compute as pc
 
 from penstock.backend import keys
 from penstock.backend.redis import scripts
+from penstock.backend.redis.blocking import BlockingLink
 from penstock.errors import EncodeError, PublishError
-from penstock.spark.sink.delivery import Attempt, Mode, Request, added, may_create
+from penstock.spark.sink.delivery import (
+    Attempt,
+    Mode,
+    Newest,
+    Request,
+    accounts_for,
+    added,
+    entry_order,
+    is_done,
+    may_create,
+)
 from penstock.spark.sink.envelopes import canonical_ids
 from penstock.spark.sink.fence import Fence
 from penstock.spark.sink.rows import Rows
@@ -44,19 +62,27 @@ class AtLeastOnce(Mode):
             lines = joined_rows([b"*", _texts(counts), b"\r\n" + start, rows.entries])
         return Request(rows, flowing(lines), len(rows))
 
-    def written(self, request: Request, replies: Sequence[Any]) -> int:
+    def settle(self, request: Request, replies: Sequence[Any]) -> None:
         for reply in replies:
             if type(reply) is not bytes:
                 added(reply, request.rows.stream)
-        return len(replies)
+        self.note(Newest(request.rows.stream, replies[-1]), fresh=True)
+
+    def has(self, link: BlockingLink, newest: Newest) -> bool:
+        return accounts_for(link, newest.stream, newest.id)
 
 
 class Batch(Mode):
     script = "sink_batch"
     needs_id = True
 
+    def __init__(self, attempt: Attempt) -> None:
+        super().__init__(attempt)
+        self._requests = 0
+
     def request(self, rows: Rows) -> Request:
         at, stream, names = self.attempt, rows.stream, rows.names
+        check_distinct(rows, rows.ids)
         where = (stream, keys.fence(stream, at.query), keys.written(stream, at.query, at.batch))
         if b"id" in names:
             place, (lines, count) = names.index(b"id") + 1, rows.for_script()
@@ -64,12 +90,23 @@ class Batch(Mode):
             names, place = (), 0
             lines = flowing(joined_rows([words(rows.ids), rows.counted()]))
             count = int(rows.counts.sum()) + 2 * len(rows)
-        arguments = (at.batch, at.remember_ms, may_create(stream), place, len(names))
-        return Request(rows, self.evalsha(where, (*arguments, *names), lines, count))
+        self._requests += 1
+        arguments = (at.batch, at.remember_ms, may_create(stream), at.token, self._requests, place, len(names))
+        return Request(rows, self.evalsha(where, (*arguments, *names), lines, count), number=self._requests)
 
-    def written(self, request: Request, replies: Sequence[Any]) -> int:
-        reply = added(replies[0], request.rows.stream)
-        return 0 if reply == b"done" else int(reply)
+    def settle(self, request: Request, replies: Sequence[Any]) -> None:
+        stream = request.rows.stream
+        reply = added(replies[0], stream)
+        if isinstance(reply, list):
+            raise self.ahead(stream, int(reply[1]))
+        if reply != b"done":
+            self.note(Newest(stream, _last(request.rows.ids), request=request.number), fresh=True)
+
+    def has(self, link: BlockingLink, newest: Newest) -> bool:
+        at, stream = self.attempt, newest.stream
+        doing = f"looking how far batch {at.batch} of query {at.query} is in {stream!r}"
+        held = link.command(doing, "HGET", keys.fence(stream, at.query), f"at/{at.token}")
+        return int(held or 0) >= newest.request or is_done(link, stream, at)
 
 
 class Uuid(Mode):
@@ -77,19 +114,34 @@ class Uuid(Mode):
     needs_id = True
 
     def request(self, rows: Rows) -> Request:
-        stream = rows.stream
-        known = words(joined_rows([keys.once(stream, "").encode(), canonical_ids(rows.ids, len(rows))]))
+        stream, ids = rows.stream, canonical_ids(rows.ids, len(rows))
+        check_distinct(rows, ids)
+        known = words(joined_rows([keys.once(stream, "").encode(), ids]))
         head: tuple[bytes | str | int, ...] = (b"EVALSHA", scripts.load(self.script).sha, 1 + len(rows), stream)
         arguments = (str(self.attempt.remember_ms), may_create(stream))
         count = len(head) + len(rows) + len(arguments) + int(rows.counts.sum()) + len(rows)
         parts = (*map(word, head), flowing(known), *map(word, arguments), flowing(rows.counted()))
         return Request(rows, b"".join((b"*%d\r\n" % count, *parts)))
 
-    def written(self, request: Request, replies: Sequence[Any]) -> int:
-        found = added(replies[0], request.rows.stream)
+    def settle(self, request: Request, replies: Sequence[Any]) -> None:
+        rows = request.rows
+        found = added(replies[0], rows.stream)
         if b"" in found:
-            raise keys.refusal(request.rows.stream)
-        return sum(not each.startswith(b"=") for each in found)
+            raise keys.refusal(rows.stream)
+        fresh = [number for number, each in enumerate(found) if not each.startswith(b"=")]
+        places = [entry_order(each[1:]) for each in found] if not fresh else []
+        last = fresh[-1] if fresh else max(range(len(found)), key=places.__getitem__)
+        here = Newest(rows.stream, _id(rows, last), found[last].removeprefix(b"="))
+        before = self.newest.get(rows.stream)
+        if fresh or before is None or entry_order(before.entry_id) < entry_order(here.entry_id):
+            self.note(here, fresh=bool(fresh))
+
+    def has(self, link: BlockingLink, newest: Newest) -> bool:
+        stream, id = newest.stream, newest.id.decode()
+        if link.command(f"looking for message {id} in {stream!r}", "EXISTS", keys.once(stream, id)) == 1:
+            return True
+        # Its time may be over: then the entry must tell. A message for later has none yet.
+        return bool(newest.entry_id) and accounts_for(link, stream, newest.entry_id)
 
 
 class ExplicitId(Mode):
@@ -119,7 +171,7 @@ class ExplicitId(Mode):
             last = here
         self._last[rows.stream] = last
 
-    def written(self, request: Request, replies: Sequence[Any]) -> int:
+    def settle(self, request: Request, replies: Sequence[Any]) -> None:
         stream = request.rows.stream
         reply = added(replies[0], stream)
         if isinstance(reply, list):
@@ -128,7 +180,10 @@ class ExplicitId(Mode):
                 f"entry {reply[1].decode()} cannot be written to {stream!r}, which {why}: write to a new stream, or to"
                 " one that holds these very entries from an earlier attempt and that nobody else adds to or trims"
             )
-        return int(reply)
+        self.note(Newest(stream, _last(request.rows.entry_ids)), fresh=int(reply) > 0)
+
+    def has(self, link: BlockingLink, newest: Newest) -> bool:
+        return accounts_for(link, newest.stream, newest.id)
 
 
 MODES: dict[str, type[Mode]] = {
@@ -138,6 +193,28 @@ MODES: dict[str, type[Mode]] = {
     "explicit_id": ExplicitId,
     "at_least_once": AtLeastOnce,
 }
+
+
+def check_distinct(rows: Rows, ids: Column) -> None:
+    """Refuse rows with the same id that differ: only one of them would be written. Equal ones are one message."""
+    if pc.count_distinct(ids).as_py() == len(rows):
+        return
+    seen: dict[bytes, bytes] = {}
+    for id, entry in zip(ids.to_pylist(), rows.entries.to_pylist(), strict=True):
+        if seen.setdefault(id, entry) != entry:
+            raise EncodeError(
+                f"two rows for {rows.stream!r} have the id {id.decode(errors='replace')!r} and differ: give each row"
+                " an id of its own, made of what tells them apart so that it is the same in each attempt, or drop one"
+                " of them with dropDuplicates"
+            )
+
+
+def _last(values: Any) -> bytes:
+    return bytes(values[-1].as_py())
+
+
+def _id(rows: Rows, row: int) -> bytes:
+    return _last(canonical_ids(pa.array([_last(rows.slice(row, row + 1).ids)]), 1))
 
 
 def _texts(numbers: "np.ndarray[Any, Any]") -> Column:

@@ -11,7 +11,7 @@ from penstock.backend import keys
 from penstock.backend.redis import scripts
 from penstock.backend.redis.blocking import BlockingLink
 from penstock.errors import FencedError, PublishError
-from penstock.spark.sink.delivery import Attempt, Mode, Request, added, may_create
+from penstock.spark.sink.delivery import Attempt, Mode, Newest, Request, added, may_create
 from penstock.spark.sink.rows import Rows
 from penstock.spark.sink.words import flowing, word
 
@@ -73,7 +73,7 @@ class Fence(Mode):
         where, words_ = [keys.fence(stream, at.query)], (at.part, at.batch, at.token, at.remember_ms)
         verdict, *facts = link.script(doing, scripts.load("sink_take"), where, *words_)
         if verdict == b"ahead":
-            raise self._fenced(stream, f"batch {facts[0].decode()} is being written")
+            raise self.ahead(stream, int(facts[0]))
         if verdict == b"done":
             self._parts[stream] = _Part(0, "", "", finished=True)
         else:
@@ -104,15 +104,19 @@ class Fence(Mode):
         part.digest.update(rows)
         part.rows += len(rows)
 
-    def written(self, request: Request, replies: Sequence[Any]) -> int:
+    def settle(self, request: Request, replies: Sequence[Any]) -> None:
         stream = request.rows.stream
         reply = added(replies[0], stream)
+        if isinstance(reply, list):
+            raise self.ahead(stream, int(reply[1]))
         if reply == b"fenced":
-            raise self._fenced(stream, "a newer attempt has taken it over")
+            raise self._fenced(stream)
         if reply == b"done":
             self._parts[stream].finished = True
-            return 0
-        return len(request.rows)
+
+    def has(self, link: BlockingLink, newest: Newest) -> bool:
+        """Not asked for: the fence counts rows itself, and a server that lost some refuses what comes next."""
+        return True
 
     def again(self, link: BlockingLink, unsettled: "list[Request]") -> "list[Request]":
         rest: dict[str, list[Request]] = {}
@@ -133,11 +137,12 @@ class Fence(Mode):
             if part.rows < part.done:
                 raise self._other_rows(stream, part.done)
 
-    def _fenced(self, stream: str, why: str) -> FencedError:
+    def _fenced(self, stream: str) -> FencedError:
         at = self.attempt
         return FencedError(
             f"part {at.part} of batch {at.batch} of query {at.query} must not be written to {stream!r} by this attempt:"
-            f" {why}; if no other run of the query is under way, its next attempt goes on"
+            " a newer attempt has taken it over, or the server went back to an older state; if no other run of the"
+            " query is under way, its next attempt goes on"
         )
 
     def _other_rows(self, stream: str, rows: int) -> PublishError:

@@ -48,8 +48,6 @@ class Outflow:
         self._tries = 0
         self.rows: Counter[str] = Counter()
         """How many came, by stream."""
-        self.written: Counter[str] = Counter()
-        """How many of them were not there yet."""
 
     def write(self, rows: Rows) -> None:
         if rows.stream not in self.rows:
@@ -90,10 +88,9 @@ class Outflow:
         replies = [link.reply() for _ in range(request.replies)]
         if _is_forgotten(replies[0]):
             raise ServerUnreachableError("the server has forgotten our script")
-        written = self._mode.written(request, replies)
+        self._mode.settle(request, replies)
         self._under_way.popleft()
         self._tries = 0
-        self.written[request.rows.stream] += written
 
     def _insist(self, step: Callable[[BlockingLink], T], *, sent: bool = False) -> T | None:
         """The step, on a new connection if need be; with `sent`, making the connection anew is the step."""

@@ -36,9 +36,20 @@ def as_binary(values: Column) -> Column:
     """Text as its UTF-8 bytes, numbers and truth values as their text; nulls stay."""
     if pa.types.is_binary(values.type):
         return values
+    if pa.types.is_floating(values.type):
+        return _number_texts(values)
     if not pa.types.is_string(values.type):
         values = pc.cast(values, pa.binary() if pa.types.is_large_binary(values.type) else pa.string())
     return pc.cast(values, pa.binary())
+
+
+def _number_texts(values: Column) -> Column:
+    """NaN and infinities as Spark and JSON tools write them, and the source reads them; Arrow has its own spelling."""
+    texts = pc.cast(pc.cast(values, pa.string()), pa.binary())
+    if pc.all(pc.is_finite(values)).as_py() is not False:
+        return texts
+    endless = pc.if_else(pc.greater(values, 0), b"Infinity", b"-Infinity")
+    return pc.if_else(pc.is_finite(values), texts, pc.if_else(pc.is_nan(values), b"NaN", endless))
 
 
 def starts(values: Column) -> "np.ndarray[Any, Any]":

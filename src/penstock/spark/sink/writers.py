@@ -1,14 +1,13 @@
 """The sink: `write` and `writeStream` with `.format("penstock")`. How rows are kept from being written twice is in
-`sink_modes`.
+`deliveries`.
 
 A streaming write is known by its checkpoint (query id and batch number), so a restart goes on where it was. A batch
-write is known by the option `name`: written again under the same name, no row is there twice. Without a name only the
-retries of its tasks are made good.
+write with delivery=batch can be known by the option `name`: of rows that are written again under the same name, none
+is there twice. Without a name only the retries of its tasks are made good.
 """
 
 import logging
 import secrets
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -16,20 +15,14 @@ from typing import Any
 
 import pyarrow.compute as pc
 from pyspark import TaskContext
-from pyspark.sql.datasource import (
-    DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
-    WriterCommitMessage,
-)
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter
 from pyspark.sql.types import StructType
 
-from penstock.backend import keys
-from penstock.backend.redis import scripts
-from penstock.backend.redis.blocking import BlockingLink
 from penstock.errors import ConfigurationError, EncodeError, PublishError
 from penstock.spark.connection.server import Server
 from penstock.spark.options.sink import SinkOptions
-from penstock.spark.sink.columns_taken import check_columns, needed_values
+from penstock.spark.sink.columns_taken import check_columns, check_values, needed_values
+from penstock.spark.sink.completion import Completion, Written
 from penstock.spark.sink.deliveries import MODES
 from penstock.spark.sink.delivery import Attempt
 from penstock.spark.sink.envelopes import packer
@@ -43,14 +36,6 @@ _KEPT_UUIDS = timedelta(days=1)
 _ZOMBIES = timedelta(hours=1)
 """How long tasks of a write that is over and has no name may still be about."""
 _QUERY, _BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
-
-
-@dataclass(frozen=True)
-class Written(WriterCommitMessage):
-    """What one task tells the driver: the rows it had, by stream."""
-
-    query: str
-    rows: Mapping[str, int]
 
 
 @dataclass(frozen=True)
@@ -73,41 +58,24 @@ class Sink:
         needed = needed_values(self.options)
         with Outflow(self.server.for_executor(), mode) as out:
             for batch in batches:
-                _check_values(batch, needed)
+                check_values(batch, needed)
                 order.check(batch)
                 for stream, window in windows(batch, self.options.topic, self.options.window):
                     out.write(pack(stream, window))
             out.finish()
             if isinstance(mode, Fence):
                 mode.check_end()
-            return Written(attempt.query, dict(out.rows))
+            return Written(attempt, dict(out.rows), tuple(mode.newest.values()))
 
-    def finish(self, messages: "list[Written]", batch: int, keep: timedelta | None = None) -> None:
-        """Note on the server that a batch is complete, so that no late attempt can add to it for the time being."""
-        if self.options.delivery not in ("batch", "fence"):
+    def finish(self, messages: "list[Any]", keep: timedelta | None = None, *, note: bool = True) -> None:
+        """Make sure that the server has what the tasks wrote; with `note`, no late attempt can add to the batch."""
+        tasks = [message for message in messages if message is not None and message.rows]
+        if not tasks:
             return
-        rows: Counter[tuple[str, str]] = Counter()
-        for message in messages:
-            rows.update({(message.query, stream): count for stream, count in message.rows.items()})
         keep_ms = self.remember_ms if keep is None else min(self.remember_ms, _milliseconds(keep))
+        completion = Completion(self.options.delivery, keep_ms, note)
         self.server.hold()
-        patiently(self.server.address, lambda link: self._finish_all(link, batch, rows, keep_ms))
-
-    def _finish_all(self, link: BlockingLink, batch: int, rows: "Counter[tuple[str, str]]", keep_ms: int) -> None:
-        for (query, stream), count in sorted(rows.items()):
-            self._finish(link, query, stream, batch, count, keep_ms)
-
-    def _finish(self, link: BlockingLink, query: str, stream: str, batch: int, rows: int, keep_ms: int) -> None:
-        where = [keys.fence(stream, query), keys.written(stream, query, batch)]
-        expected: int | str = rows if self.options.delivery == "fence" else ""
-        doing = f"noting that batch {batch} of query {query} is in {stream!r}"
-        reply = link.script(doing, scripts.load("sink_done"), where, batch, keep_ms, expected)
-        if reply != b"ok":
-            raise PublishError(
-                f"the fence of {stream!r} counts {reply} rows in batch {batch} of query {query}, but its tasks had"
-                f" {rows}: an earlier attempt had other partitions, so rows are in the stream twice; delivery=fence"
-                " needs the same partitions in each attempt (no AQE behind a shuffle), delivery=batch does not"
-            )
+        patiently(self.server.address, lambda link: completion.run(link, tasks))
 
 
 class StreamSink(DataSourceStreamArrowWriter):
@@ -127,7 +95,7 @@ class StreamSink(DataSourceStreamArrowWriter):
 
     def commit(self, messages: "list[Any]", batchId: int) -> None:  # noqa: N803 - Spark's name
         """Runs before Spark's own commit log: a batch that is done here is not written again by a restart."""
-        self._sink.finish([message for message in messages if message is not None], batchId)
+        self._sink.finish(messages)
 
     def abort(self, messages: "list[Any]", batchId: int) -> None:  # noqa: N803 - Spark's name
         _say_aborted(messages, f"batch {batchId}")
@@ -146,8 +114,7 @@ class BatchSink(DataSourceArrowWriter):
 
     def commit(self, messages: "list[Any]") -> None:
         # Under a name, what was written stays known: the same rows may come again, and others beside them.
-        if self._sink.options.name is None:
-            self._sink.finish([message for message in messages if message is not None], 0, _ZOMBIES)
+        self._sink.finish(messages, _ZOMBIES, note=self._sink.options.name is None)
 
     def abort(self, messages: "list[Any]") -> None:
         _say_aborted(messages, f"write {self._query}")
@@ -189,7 +156,8 @@ def _context(options: SinkOptions) -> TaskContext:
     context = TaskContext.get()
     if context is None:
         raise PublishError("the penstock sink writes inside tasks of Spark only")
-    if context.getLocalProperty("spark.speculation") == "true" and not MODES[options.delivery].bears_speculation:
+    speculation = (context.getLocalProperty("spark.speculation") or "").strip().lower() == "true"
+    if speculation and not MODES[options.delivery].bears_speculation:
         raise ConfigurationError(
             f"delivery={options.delivery} cannot be used with spark.speculation=true, which runs copies of a task side"
             " by side: turn it off, or use delivery=batch"
@@ -199,12 +167,6 @@ def _context(options: SinkOptions) -> TaskContext:
 
 def _attempt(context: TaskContext, query: str, batch: int, remember_ms: int) -> Attempt:
     return Attempt(query, batch, context.partitionId(), secrets.token_hex(8), remember_ms)
-
-
-def _check_values(batch: Any, needed: list[str]) -> None:
-    for name in needed:
-        if batch.column(name).null_count:
-            raise EncodeError(f"a row has a null in column {name!r}, where this delivery needs a value in every row")
 
 
 class _Order:

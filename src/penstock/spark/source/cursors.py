@@ -20,6 +20,8 @@ from penstock.spark.options.boundaries import FIRST_ID, Place, order
 from penstock.spark.source.loss import Survey
 from penstock.spark.source.offsets import Position
 
+_HIGHEST_NUMBER = 2**64 - 1
+
 Count = Callable[[str, str, str], int]
 """How many entries a stream holds behind one id, up to and with another."""
 
@@ -45,7 +47,11 @@ class Cursors:
         return {name: _survey(reply) for name, reply in zip(names, replies, strict=True)}
 
     def begin(self, stream: str, place: Place) -> Position:
-        """Where a query begins that has read nothing yet. With a group, the same until the query has committed."""
+        """Where a query begins that has read nothing yet. With a group, the same until the query has committed.
+
+        `ConfigurationError` for a place that is still to come: a position is an entry that was there, so the query
+        would begin at the newest, and read what comes before the place too.
+        """
         if self._group is None:
             return self._without_group(stream, place)
         start = ("$", "") if place.kind == "latest" else (FIRST_ID, "")
@@ -71,6 +77,7 @@ class Cursors:
 
     def _without_group(self, stream: str, place: Place) -> Position:
         survey = self.survey({stream: FIRST_ID})[stream]
+        self._check_reached(stream, place, FIRST_ID if survey is None else survey.last)
         if survey is None:
             return Position(FIRST_ID, 0, "")
         if place.kind == "latest":
@@ -100,6 +107,19 @@ class Cursors:
         at = (before or id).decode()
         return self._counted(stream, survey, at) if ordinal < 0 else Position(at, ordinal, survey.epoch)
 
+    def _check_reached(self, stream: str, place: Place, last: str) -> None:
+        if place.kind != "at" or order(place.id) <= order(last):
+            return
+        if is_time(place):
+            seconds, micros = map(int, self._line.command("cannot ask the server for its time", "TIME"))
+            # Ids are times of the server: whatever comes now comes behind.
+            if order(place.id) < (seconds * 1000 + micros // 1000, 0):
+                return
+        raise ConfigurationError(
+            f"startingPosition is still to come for topic {stream!r}, whose last id is {last}: use latest to read what"
+            " comes from now on, or give a time that has passed"
+        )
+
     def _check_place(self, stream: str, place: Place, cursor: str) -> None:
         """Whether the group, if it was there before, stands where the query is told to begin."""
         if order(cursor) <= order(place.id):
@@ -119,6 +139,11 @@ class Cursors:
     def _entry_before(self, stream: str, id: str) -> str:
         found = self._line.command(f"cannot look into {stream!r}", "XREVRANGE", stream, id, "-", "COUNT", 1)
         return found[0][0].decode() if found else FIRST_ID
+
+
+def is_time(place: Place) -> bool:
+    """Whether it was given as a time, which need not be any entry's."""
+    return order(place.id)[1] == _HIGHEST_NUMBER
 
 
 def _asked(id: str) -> tuple[str, str, str]:

@@ -3,6 +3,12 @@
 Three facts are needed: the id of the last entry that was read, how many entries were ever added up to it, and the
 epoch, a token that lies inside the stream's key and goes with it. Trimming leaves no trace in the server but the sums,
 and a stream that was deleted and made again may have any ids and sums; only the token tells.
+
+One loss the numbers cannot show. Where a server falls back, so that entries which were read are gone, and before the
+next look at least as many new ones are added and removed unread, the two cancel out: the loss is told too small, or not
+at all. Retention that waits for the query's group removes nothing unread, so it never does this; XTRIM and MAXLEN by
+others can. The replication id would not tell either: it changes with every restart, and then each position whose entry
+was trimmed in due course would look like a fall-back.
 """
 
 from dataclasses import dataclass
@@ -109,6 +115,15 @@ def loss_error(stream: str, position: Position, survey: Survey | None, verdict: 
     return DataLossError(
         f"data loss in stream {stream!r} behind {position.id}{now}: {number}{_TEXTS[verdict.kind]};"
         " to go on with what is there, set failOnDataLoss=false"
+    )
+
+
+def never_reached(stream: str, after: str, survey: Survey) -> DataLossError:
+    """What to raise, or to log, where reading is to begin behind an entry that the stream cannot have had."""
+    return DataLossError(
+        f"data loss in stream {stream!r} behind {after}: its last id is {survey.last}, so it was deleted and made anew,"
+        " or the server fell back to an older state, or that id is another stream's; to go on with what is there, set"
+        " failOnDataLoss=false"
     )
 
 

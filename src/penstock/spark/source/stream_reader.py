@@ -9,7 +9,12 @@
   that does not exist yet; of any other start, a group that stands elsewhere is an error.
 - Without `group` a query leaves no mark of where it is. `earliest`, ids and times mean the same whenever they are asked
   for. `latest` is looked up once per start of the query: it holds from the first batch that Spark has written down, but
-  if the query dies before that, the next start looks it up anew, and what arrived in between is not read.
+  if the query dies before that, the next start looks it up anew, and what arrived in between is not read; the start
+  warns of that.
+- An id that a topic has not come to, and a time in the future, are refused as a start. Several topics are better given
+  a time than an id.
+- A topic that `topic` or `topics` does not name any more is neither read nor missed, but for a batch that was planned
+  before; named again, it is read on from where it was left. What a pattern has found once stays.
 - Nothing is ever trimmed or deleted by reading.
 """
 

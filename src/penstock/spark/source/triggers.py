@@ -9,7 +9,7 @@ from functools import partial
 from penstock.spark.connection.driver_link import Line
 from penstock.spark.connection.server import Server
 from penstock.spark.connection.topics import topics_of
-from penstock.spark.options.boundaries import EARLIEST, GROUP
+from penstock.spark.options.boundaries import EARLIEST, GROUP, LATEST
 from penstock.spark.options.source import SourceOptions
 from penstock.spark.source.backlog import Backlog, Backlogs
 from penstock.spark.source.cursors import Cursors
@@ -37,12 +37,19 @@ class Batches:
         self._targets: Mapping[str, Position] | None = None
         self._committed: Mapping[str, Position] = {}
         self._shared: set[str] = set()
+        self._retired: set[str] = set()
         self._waiting_since = time.monotonic()
 
     def begin(self) -> Offset:
         """Where a query starts that has no checkpoint yet."""
         if self._options.group is None:
             _log.warning("without the option group nothing keeps entries from being trimmed before they are read")
+            if self._options.start == LATEST:
+                _log.warning(
+                    "startingPosition=latest without the option group is found anew by each start of the query until"
+                    " Spark has written down a batch: what was added before a crash until then is not read; a group"
+                    " keeps the place"
+                )
         topics = topics_of(self._options, self._line)
         return Offset({topic: self._cursors.begin(topic, self._options.start) for topic in topics})
 
@@ -53,15 +60,16 @@ class Batches:
 
     def committed(self, offset: Offset) -> None:
         """Spark is done with everything up to here: let the group's cursor show it."""
-        moved = [(name, at) for name, at in offset.streams.items() if self._committed.get(name) != at]
+        named = self._still_named(offset.streams)
+        moved = [(name, at) for name, at in named.items() if self._committed.get(name) != at]
         for stream in set(self._cursors.advance(moved)) - self._shared:
             self._shared.add(stream)
             _log.warning("group %r of %r has consumers now, so its cursor stays", self._options.group, stream)
         self._committed = offset.streams
 
     def backlogs(self, offset: Offset) -> dict[str, Backlog]:
-        """What is there to be read, of all that the options name now and of all that was read so far."""
-        positions = dict(offset.streams)
+        """What is there to be read, of all that the options name now; with a pattern, also of all it named before."""
+        positions = self._still_named(offset.streams)
         for topic in topics_of(self._options, self._line):
             if topic not in positions:  # it came after the query: what it holds is new
                 positions[topic] = self._cursors.begin(topic, GROUP if self._options.group else EARLIEST)
@@ -98,6 +106,16 @@ class Batches:
     def close(self) -> None:
         self._trails.stop()
         self._line.close()
+
+    def _still_named(self, streams: Mapping[str, Position]) -> dict[str, Position]:
+        """Without topics that the options named once: they rest at their positions, for whoever names them again."""
+        if self._options.topics_pattern is not None:
+            return dict(streams)
+        retired = streams.keys() - set(topics_of(self._options, self._line))
+        for topic in sorted(retired - self._retired):
+            _log.warning("topic %r is in the checkpoint but not in the options: it is not read any more", topic)
+        self._retired |= retired
+        return {name: at for name, at in streams.items() if name not in retired}
 
     def _should_wait(self, rows: int) -> bool:
         least = self._options.min_entries_per_trigger

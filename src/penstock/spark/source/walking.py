@@ -126,7 +126,8 @@ class Trails:
 
     def forget(self, stream: str) -> None:
         """What was walked over is not there any more."""
-        self._at(stream, "")
+        self._wait(stream)
+        self._trails.pop(stream, None)
 
     def stop(self) -> None:
         for trail in self._trails.values():
@@ -134,10 +135,12 @@ class Trails:
         self._walker.shutdown(wait=False, cancel_futures=True)
 
     def _at(self, stream: str, after: str) -> Trail:
-        walking = self._walking.pop(stream, None)
-        if walking is not None:
-            walking.result()
+        self._wait(stream)
         trail = self._trails.get(stream)
         if trail is None or trail.after != after:
             trail = self._trails[stream] = Trail(self._address, stream, after)
         return trail
+
+    def _wait(self, stream: str) -> None:
+        if (walking := self._walking.pop(stream, None)) is not None:
+            walking.result()

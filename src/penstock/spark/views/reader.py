@@ -1,7 +1,8 @@
 """How topics stand, as tables: `view=info|groups|consumers|pending|dead|parked`. Batch reads that change nothing.
 
 One row for each topic, group, consumer, entry somebody holds, dead letter, delivery that waits for its next attempt.
-With the option `group`, only rows of that group. A `.schema()` picks columns. A number that cannot be known is null.
+With the option `group`, which `info` does not take, only rows of that group. A `.schema()` picks columns. A number that
+cannot be known is null.
 """
 
 from collections.abc import Iterator

@@ -6,9 +6,9 @@ from typing import Any, TypeAlias
 
 from penstock.backend import keys
 from penstock.backend.entry import DeadRecord
-from penstock.backend.facts import GroupFacts, TopicFacts
+from penstock.backend.facts import TopicFacts
 from penstock.backend.parcel import open_letter, split_record, unpack_fields
-from penstock.overview import lag
+from penstock.overview import lag_of
 from penstock.spark.connection.driver_link import Line, pairs
 
 Row: TypeAlias = dict[str, Any]
@@ -171,26 +171,8 @@ def _facts(topic: str, facts: Mapping[str, Any]) -> TopicFacts:
 def _lag(line: Line, topic: str, seen: TopicFacts, group: Mapping[str, Any]) -> tuple[int | None, str]:
     last = group["last-delivered-id"]
     unread = line.command(f"cannot look into {topic!r}", "XRANGE", topic, f"({last}", "+", "COUNT", 1)
-    found = lag(
-        GroupFacts(
-            name=group["name"],
-            topic=seen,
-            last_delivered=last,
-            entries_read=group["entries-read"],
-            counts_right=False,
-            next_id=unread[0][0].decode() if unread else None,
-            pending=group["pending"],
-            oldest_pending=None,
-            paused=False,
-            parked=0,
-            parked_due=None,
-            parked_origin=None,
-            retrying=0,
-            ready=0,
-            retry_origin=None,
-            consumers=(),
-        )
-    )
+    next_id = unread[0][0].decode() if unread else None
+    found = lag_of(seen, last, group["entries-read"], next_id)
     return found.messages, found.state
 
 

@@ -1,10 +1,11 @@
 #!lua
 -- Append the rows of a batch that were not appended before.
 -- KEYS  stream, fence, set of the batch's ids
--- ARGV  batch, how long to remember in ms, '1' to create the stream if need be,
---       which of the values is the id, how many names all rows have in common, these, then per row the values; if 0,
---       per row instead its id, how many fields and values it has, and these
--- Gives how many rows were appended, 'done', or 'missing' if there is no such stream.
+-- ARGV  batch, how long to remember in ms, '1' to create the stream if need be, token of the attempt, number of its
+--       request, which of the values is the id, how many names all rows have in common, these, then per row the values;
+--       if 0, per row instead its id, how many fields and values it has, and these
+-- Gives how many rows were appended; 'done'; {'ahead', batch} if a newer batch is done; 'missing' if there is no such
+-- stream.
 -- Keeps every id once in its batch, in any order and by any number of writers, until the batch is done and after.
 local stream, fence, ids = KEYS[1], KEYS[2], KEYS[3]
 local kind = redis.call('TYPE', stream).ok
@@ -12,11 +13,12 @@ if kind ~= 'stream' and kind ~= 'none' then
   return redis.error_reply('WRONGTYPE ' .. stream .. ' is a ' .. kind .. ', not a stream')
 end
 if kind == 'none' and ARGV[3] ~= '1' then return 'missing' end
-local done = redis.call('HGET', fence, 'done')
-if done and tonumber(done) >= tonumber(ARGV[1]) then return 'done' end
-local place, width, row = tonumber(ARGV[4]), tonumber(ARGV[5]), {'XADD', stream, '*'}
-for i = 1, width do row[2 + 2 * i] = ARGV[5 + i] end
-local names, places, at = {}, {}, 6 + width
+local done, batch = string.match(redis.call('HGET', fence, 'done') or '', '^%d+'), tonumber(ARGV[1])
+if done and tonumber(done) > batch then return {'ahead', done} end
+if done and tonumber(done) == batch then return 'done' end
+local place, width, row = tonumber(ARGV[6]), tonumber(ARGV[7]), {'XADD', stream, '*'}
+for i = 1, width do row[2 + 2 * i] = ARGV[7 + i] end
+local names, places, at = {}, {}, 8 + width
 while at <= #ARGV do
   if width > 0 then
     names[#names + 1], places[#places + 1] = ARGV[at + place - 1], at
@@ -49,5 +51,8 @@ for start = 1, #names, step do
   -- Rows first: Lua does not roll back, and an id that is noted without its row would be a row lost.
   redis.call('SADD', ids, unpack(names, start, stop))
 end
+-- The attempt can see by its number whether a server that was away still has what was confirmed.
+redis.call('HSET', fence, 'at/' .. ARGV[4], ARGV[5])
+redis.call('PEXPIRE', fence, ARGV[2])
 redis.call('PEXPIRE', ids, ARGV[2])
 return appended

@@ -4,7 +4,7 @@
 -- ARGV  part, batch, value to expect, value to leave, how long to remember in ms, '1' to create the stream if need be,
 --       how many names all rows have in common, these, then per row the values; if 0, per row instead how many fields
 --       and values it has, and these
--- Gives 'ok', 'done', 'fenced', or 'missing' if there is no such stream.
+-- Gives 'ok', 'done', 'fenced', {'ahead', batch} if a newer batch is done, or 'missing' if there is no such stream.
 -- Keeps rows and fence together: the value says how many rows of the part are in the stream, at any moment.
 local stream, fence, part = KEYS[1], KEYS[2], ARGV[1]
 local kind = redis.call('TYPE', stream).ok
@@ -13,7 +13,9 @@ if kind ~= 'stream' and kind ~= 'none' then
 end
 if kind == 'none' and ARGV[6] ~= '1' then return 'missing' end
 local held = redis.call('HMGET', fence, 'done', part)
-if held[1] and tonumber(held[1]) >= tonumber(ARGV[2]) then return 'done' end
+local done, batch = string.match(held[1] or '', '^%d+'), tonumber(ARGV[2])
+if done and tonumber(done) > batch then return {'ahead', done} end
+if done and tonumber(done) == batch then return 'done' end
 if held[2] ~= ARGV[3] then return 'fenced' end
 local width, row = tonumber(ARGV[7]), {'XADD', stream, '*'}
 for i = 1, width do row[2 + 2 * i] = ARGV[7 + i] end
