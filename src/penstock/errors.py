@@ -20,6 +20,7 @@ PenstockError
 │   ├── FencedError               a newer attempt writes the same part of a batch now
 │   ├── NotDurableError           it was written, but is not as safe as was asked for; carries the receipt's facts
 │   └── PublishUnknownError       it may or may not have been written; carries the id
+├── LakeError                     the lake cannot be read, or not be written as asked
 ├── MalformedError                what is stored cannot be read as a message; carries the raw fields
 ├── SettleError
 │   ├── LeaseLostError            somebody else holds the entry, or the turn, now
@@ -125,6 +126,10 @@ class PublishUnknownError(PublishError):
         )
         self.topic = topic
         self.id = id
+
+
+class LakeError(PenstockError):
+    """A lake is not there, is damaged, or was changed by another writer meanwhile; nothing of this step is in it."""
 
 
 class MalformedError(PenstockError):

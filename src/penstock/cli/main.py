@@ -39,6 +39,14 @@ spark.command(
     "\n\nExit code 0: a session can start. 1: something is missing or unfit.",
 )
 app.command(spark)
+lake = App(name="lake", help="What was archived, without Spark.", help_format="plaintext")
+lake.command("penstock.cli.lake:query", name="query", help="Ask the tables of a lake in SQL.")
+lake.command("penstock.cli.lake:tables", name="tables", help="Say what is in a lake.")
+lake.command("penstock.cli.lake:files", name="files", help="List the files of a table, for other readers.")
+app.command(lake)
+pipeline = App(name="pipeline", help="From streams to a lake and back, by Spark.", help_format="plaintext")
+pipeline.command("penstock.cli.pipeline:archive", name="archive", help="Copy what is new in topics to a lake, once.")
+app.command(pipeline)
 app.command("penstock.cli.worker:worker", name="worker", show=False)
 
 

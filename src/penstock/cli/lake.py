@@ -1,0 +1,73 @@
+"""`penstock lake`: what was archived, asked by DuckDB. Needs no Spark and no server."""
+
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+
+from penstock.cli.printing import print_table
+from penstock.errors import ConfigurationError
+from penstock.lake import Lake
+from penstock.lake import tables as sql_tables
+
+Form = Annotated[Literal["table", "json", "csv"] | None, Parameter(name=["--output", "-o"])]
+
+
+def query(sql: str, /, *, lake: Path, output: Form = None) -> None:
+    """Ask the tables of a lake in SQL.
+
+    The tables are raw (every entry that is a message, once), malformed (every entry that is none), messages (every
+    message of a topic once, however often it was published) and files.
+
+    Parameters
+    ----------
+    sql
+        Like "SELECT topic, count(*) FROM raw GROUP BY topic".
+    lake
+        The lake's directory.
+    output
+        table, json (one object per line) or csv; a table on a terminal, else json, unless given.
+    """
+    found = sql_tables.query(Lake.open(lake), sql)
+    if found is not None:
+        print_table(found, output)
+
+
+def tables(*, lake: Path, output: Form = None) -> None:
+    """Say what is in a lake: rows, files and bytes by table and topic, and the last entry that is in it.
+
+    Parameters
+    ----------
+    lake
+        The lake's directory.
+    output
+        table, json (one object per line) or csv; a table on a terminal, else json, unless given.
+    """
+    opened = Lake.open(lake)
+    found = sql_tables.query(
+        opened,
+        'SELECT "table", topic, sum("rows")::BIGINT AS "rows", count(*) AS files, sum(size)::BIGINT AS bytes,'
+        " min(date) AS first_date, max(date) AS last_date FROM files GROUP BY ALL ORDER BY ALL",
+    )
+    print_table(found, output)
+
+
+def files(table: str, /, *, lake: Path, topic: str | None = None) -> None:
+    """List the files of a table, one path per line: what other readers of Parquet should read, and nothing else.
+
+    Parameters
+    ----------
+    table
+        raw or malformed.
+    lake
+        The lake's directory.
+    topic
+        Only those of this topic.
+    """
+    if table not in (sql_tables.RAW, sql_tables.MALFORMED):
+        raise ConfigurationError(f"a lake has no files of a table {table!r}: it has raw and malformed")
+    opened = Lake.open(lake)
+    wanted = {} if topic is None else {"topic": topic}
+    for file in opened.snapshot().of(table, **wanted):
+        sys.stdout.write(f"{opened.path / file.path}\n")

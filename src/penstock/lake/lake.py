@@ -1,0 +1,140 @@
+"""A lake on disk: its tables' files, and the log that says which of them count.
+
+    <lake>/_penstock/commits, states   the log
+    <lake>/_staging/<writer>/...       files that are being written; not part of the lake
+    <lake>/<table>/<column>=<value>/   files that are part of it, or were until lately
+
+A writer puts files into a staging directory, commits them, and then moves them to where they belong. If it dies in
+between, whoever opens the lake next moves them. So what lies in a table's directory was committed, and what is only
+staged was not, or will be moved.
+"""
+
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Iterable, Sequence
+from itertools import takewhile
+from pathlib import Path
+from typing import Self
+
+from penstock.errors import LakeError
+from penstock.lake.log import Log, sync_directory
+from penstock.lake.manifest import Commit, DataFile, Snapshot
+
+_OWN = "_penstock"
+_STAGING = "_staging"
+
+
+class Lake:
+    """One lake. Cheap to make; it keeps no file open, and any number of processes may use it at a time."""
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path).absolute()
+        self._log = Log(self.path / _OWN)
+        self._state: Snapshot | None = None
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> Self:
+        """`LakeError` if there is none."""
+        lake = cls(path)
+        if not lake.exists():
+            raise LakeError(f"{lake.path} is no lake: it has no {_OWN}/commits; check the path, or archive to it first")
+        lake.settle()
+        return lake
+
+    @classmethod
+    def create(cls, path: str | os.PathLike[str]) -> Self:
+        """The lake at `path`, made if there is none. A directory that has other things in it is refused."""
+        lake = cls(path)
+        if not lake.exists():
+            lake.make()
+        lake.settle()
+        return lake
+
+    def exists(self) -> bool:
+        return self._log.exists()
+
+    def make(self) -> None:
+        found = sorted(entry.name for entry in self.path.iterdir()) if self.path.exists() else []
+        if any(name != _OWN for name in found):
+            raise LakeError(
+                f"{self.path} is no lake and not empty ({', '.join(found[:3])}): name a directory of its own"
+            )
+        self._log.create()
+
+    def snapshot(self) -> Snapshot:
+        """What is in the lake now. Files that it lists stay readable for the grace time of `sweep`."""
+        self._state = self._log.state(self._state)
+        return self._state
+
+    def checkpoint(self, name: str) -> Path:
+        """Where a query that writes to the lake keeps how far it is. It belongs to this lake and to no other."""
+        return self.path / _OWN / "checkpoints" / name
+
+    def staging(self, writer: str) -> Path:
+        """A new directory for files that are to be committed."""
+        directory = self.path / _STAGING / f"{writer}-{secrets.token_hex(8)}"
+        directory.mkdir(parents=True)
+        return directory
+
+    def staged(self) -> list[Path]:
+        """The staging directories that are there."""
+        return list((self.path / _STAGING).glob("*"))
+
+    def commit(self, commit: Commit, check: Callable[[Snapshot], None] = lambda _: None) -> int | None:
+        """Do all of this in one step, and return the lake's version with it; None if that number was committed before.
+
+        `check` sees the state that the commit follows, and may raise to call it off; it runs again if another writer
+        comes between. Files with `staged` are moved to their `path` afterwards.
+        """
+        self._sync_staged(commit.add)
+        while True:
+            state = self.snapshot()
+            if state.has(commit.writer, commit.number):
+                return None
+            _check_removed(state, commit)
+            check(state)
+            if self._log.append(state.version + 1, commit):
+                break
+        self._move(commit.add)
+        self._log.note(self.snapshot())
+        return state.version + 1
+
+    def settle(self) -> None:
+        """Move what was committed and not moved yet. Idempotent, and harmless beside others who do the same."""
+        for commit in self._log.unsettled(self.snapshot()):
+            self._move(commit.add)
+
+    def abandon(self, staging: Path) -> None:
+        """Throw a staging directory away that will not be committed."""
+        shutil.rmtree(staging, ignore_errors=True)
+
+    def _sync_staged(self, files: Sequence[DataFile]) -> None:
+        directories = set()
+        for file in files:
+            staged = self.path / (file.staged or file.path)
+            with staged.open("rb") as opened:
+                os.fsync(opened.fileno())
+            directories.add(staged.parent)
+        for directory in directories:
+            sync_directory(directory)
+
+    def _move(self, files: Iterable[DataFile]) -> None:
+        touched: set[Path] = set()
+        for file in files:
+            if not file.staged:
+                continue
+            target = self.path / file.path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                os.rename(self.path / file.staged, target)
+            except FileNotFoundError:  # moved before, and perhaps replaced and swept since
+                continue
+            touched.update(takewhile(lambda directory: directory != self.path.parent, target.parents))
+        for directory in touched:
+            sync_directory(directory)
+
+
+def _check_removed(state: Snapshot, commit: Commit) -> None:
+    if gone := [path for path in commit.remove if path not in state.files]:
+        raise LakeError(f"{gone[0]} is no file of the lake any more: another writer has replaced it; try again")

@@ -1,0 +1,112 @@
+"""A lake's log on disk: one file per commit, named by its version. Whoever makes a version's file first has it.
+
+A version exists once its file is there under its name, whole and safe on disk; before that there is nothing to see.
+Every so many versions the state up to there is written down beside it, so that a reader need not begin at the first.
+"""
+
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+
+from penstock.errors import LakeError
+from penstock.lake import manifest
+from penstock.lake.manifest import Commit, Snapshot
+
+_EVERY = 64
+_DIGITS = 20
+
+
+class Log:
+    """The commits of one lake. Any number of processes may read and append; a name is given away once."""
+
+    def __init__(self, directory: Path) -> None:
+        self._commits = directory / "commits"
+        self._states = directory / "states"
+
+    def create(self) -> None:
+        for directory in (self._commits, self._states):
+            directory.mkdir(parents=True, exist_ok=True)
+
+    def exists(self) -> bool:
+        return self._commits.is_dir()
+
+    def state(self, known: Snapshot | None = None) -> Snapshot:
+        """The lake as it is now; `known` is an earlier state to go on from."""
+        known = known or self._newest_state()
+        return known.after(self._commits_after(known.version))
+
+    def append(self, version: int, commit: Commit) -> bool:
+        """Make `commit` that version; False if somebody else was faster. When True is returned, it is safe on disk."""
+        return _place(self._commits / _name(version), manifest.write(commit))
+
+    def note(self, state: Snapshot) -> None:
+        """Write the state down if it is time for that."""
+        if state.version % _EVERY == 0:
+            _place(self._states / _name(state.version), manifest.write(state))
+
+    def unsettled(self, state: Snapshot) -> Iterator[Commit]:
+        """The commits whose files may not be where they belong yet: those since the last state but one."""
+        noted = sorted(self._states.glob("*.json"))
+        first = _version(noted[-2]) if len(noted) > 1 else 0
+        for _, commit in self._commits_after(first):
+            yield commit
+
+    def _newest_state(self) -> Snapshot:
+        for file in sorted(self._states.glob("*.json"), reverse=True):
+            return manifest.read_snapshot(file.read_bytes(), str(file))
+        return Snapshot()
+
+    def _commits_after(self, version: int) -> Iterator[tuple[int, Commit]]:
+        while True:
+            file = self._commits / _name(version + 1)
+            try:
+                raw = file.read_bytes()
+            except FileNotFoundError:
+                break
+            version += 1
+            yield version, manifest.read_commit(raw, str(file))
+        self._check_end(version)
+
+    def _check_end(self, version: int) -> None:
+        """A version that is missing between others would hide every commit behind it."""
+        newest = max((_version(file) for file in self._commits.glob("*.json")), default=0)
+        if newest > version and not (self._commits / _name(version + 1)).exists():
+            raise LakeError(
+                f"the lake's log {self._commits} goes up to {newest}, but {_name(version + 1)} is missing: put it back"
+                " from a backup, for nothing else says which files belong to the lake"
+            )
+
+
+def _place(target: Path, content: bytes) -> bool:
+    """Have `content` at `target`, whole and safe, or not at all; False if there is something already."""
+    draft = target.parent / f".{target.name}.{secrets.token_hex(8)}"
+    try:
+        with draft.open("xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.link(draft, target)  # unlike a rename, this fails if the name is taken
+    except FileExistsError:
+        return False
+    finally:
+        draft.unlink(missing_ok=True)
+    sync_directory(target.parent)
+    return True
+
+
+def sync_directory(directory: Path) -> None:
+    """Names that were given or taken in it stay so, whatever happens to the machine."""
+    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _name(version: int) -> str:
+    return f"{version:0{_DIGITS}}.json"
+
+
+def _version(file: Path) -> int:
+    return int(file.stem) if file.stem.isdigit() else 0
