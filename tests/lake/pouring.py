@@ -13,7 +13,8 @@ _STAMP = pa.timestamp("us", "UTC")
 SCHEMA = pa.schema(
     [("entry_id", pa.string()), ("ts", _STAMP), ("seq", pa.int64()), ("id", pa.string()), ("type", pa.string()),
      ("key", pa.string()), ("headers", pa.map_(pa.string(), pa.string())), ("traceparent", pa.string()),
-     ("tracestate", pa.string()), ("time", _STAMP), ("payload", pa.string()), ("reason", pa.string())]
+     ("tracestate", pa.string()), ("time", _STAMP), ("payload", pa.string()), ("reason", pa.string()),
+     ("fields", pa.list_(pa.binary()))]
 )  # fmt: skip
 START = datetime(2026, 3, 1, tzinfo=UTC)
 

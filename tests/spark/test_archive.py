@@ -56,7 +56,7 @@ def test_every_reader_finds_every_entry_once(
 ) -> None:
     other = f"{topic}/other"
     ids = publish(admin, topic, 500) + publish(admin, other, 50)
-    bad = admin.xadd(topic, {"neither": "payload", "nor": "id"}).decode()
+    bad = admin.xadd(topic, {"neither": b"\xff\x00", "nor": "id"}).decode()
     job = archiving(server, tmp_path / "lake", topic, other, per_batch=200)
     assert job.run(spark) == 551
     assert job.run(spark) == 0
@@ -68,8 +68,9 @@ def test_every_reader_finds_every_entry_once(
     assert by_duckdb(lake) == by_pandas(lake) == by_glob(lake) == by_spark(spark, lake) == expected
     found = tables.query(lake, "SELECT topic, count(*) AS n FROM raw GROUP BY topic").to_pylist()
     assert {row["topic"]: row["n"] for row in found} == {topic: 570, other: 50}
-    (malformed,) = tables.query(lake, "SELECT topic, entry_id, reason FROM malformed").to_pylist()
-    assert malformed == {"topic": topic, "entry_id": bad, "reason": "no payload"}
+    (malformed,) = tables.query(lake, "SELECT topic, entry_id, reason, fields FROM malformed").to_pylist()
+    fields = [b"neither", b"\xff\x00", b"nor", b"id"]
+    assert malformed == {"topic": topic, "entry_id": bad, "reason": "no payload", "fields": fields}
     (group,) = [one for one in admin.xinfo_groups(topic) if one["name"] == b"lake"]
     assert group["lag"] == 0
 

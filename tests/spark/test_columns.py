@@ -259,6 +259,12 @@ def test_a_payload_fills_a_struct_as_far_as_it_goes() -> None:
     ]
 
 
+def test_an_entry_that_cannot_be_read_is_there_as_it_is_if_that_is_asked_for() -> None:
+    good, bad = [b"payload", b"1"], [b"payload", b"{\xff", b"payload", b""]
+    found = rows(columns(schema("payload string, _raw array<binary>")), [(b"1-1", good), (b"1-2", bad)])
+    assert found == [{"payload": "1", "_raw": None}, {"payload": None, "_raw": bad}]
+
+
 def test_a_payload_becomes_a_variant() -> None:
     body = {"a": [1, 2.5, None, True, "x"], "b": {"c": -1}}
     found = rows(columns(schema("payload variant")), [(b"1-1", [b"payload", encode(body)])])

@@ -140,6 +140,9 @@ class Model:
             self.given[seat] = self.streams[stream].lease(group, consumer, count)
         return ids
 
+    def is_gone(self, seat: SeatName, entry_id: str) -> bool:
+        return bool(self._verdict(seat, entry_id).gone)
+
     def complete(self, seat: SeatName, ids: Sequence[str]) -> Settled:
         result = Settled()
         for entry_id in ids:

@@ -1,7 +1,7 @@
 """The tables of a lake in SQL, by DuckDB: no Spark, no Java, no server.
 
 raw         every entry that is a message, once
-malformed   every entry that is none, once, with the reason
+malformed   every entry that is none, once, with the reason, and its fields and values as they are
 messages    of `raw` the first entry of each message: every (topic, id) once
 files       what the lake consists of
 """
@@ -30,6 +30,7 @@ _COLUMNS = {
     "time": "TIMESTAMP WITH TIME ZONE",
     "payload": "VARCHAR",
     "reason": "VARCHAR",
+    "fields": "BLOB[]",
 }
 _PARTITIONS = {"topic": "VARCHAR", "date": "VARCHAR"}
 _MESSAGES = """
@@ -83,13 +84,18 @@ def text(value: str) -> str:
 
 def query(lake: Lake, sql: str) -> "Any":
     """The answer as an Arrow table, None if it has none; `LakeError` with DuckDB's words if it could not be found."""
-    duckdb = _duckdb()
     with connect(lake) as connection:
         try:
             found = connection.sql(sql)
             return None if found is None else found.to_arrow_table()
-        except duckdb.Error as error:
+        except errors() as error:
             raise LakeError(f"the query failed: {error}") from error
+
+
+def errors() -> type[Exception]:
+    """What DuckDB raises."""
+    kind: type[Exception] = _duckdb().Error
+    return kind
 
 
 def _duckdb() -> Any:

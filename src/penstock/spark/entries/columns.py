@@ -16,7 +16,7 @@ from penstock.spark.entries.page import Page
 from penstock.spark.entries.plain_fields import FlatReader, RawReader
 from penstock.spark.entries.resp import Bytes, Numbers, Shape
 from penstock.spark.entries.vectors import Mask, binary, microseconds, moments
-from penstock.spark.options.schemas import CORRUPT, LAYOUTS, PLACE, check_schema
+from penstock.spark.options.schemas import CORRUPT, LAYOUTS, PLACE, UNREAD, check_schema
 
 MODES = ("permissive", "dropmalformed", "failfast")
 
@@ -129,7 +129,7 @@ class Columns:
         except MalformedError as error:
             if self.mode == "failfast":
                 raise
-            return row | {CORRUPT: error.reason} if self.mode == "permissive" else None
+            return row | {CORRUPT: error.reason, UNREAD: fields} if self.mode == "permissive" else None
 
     def _in_order(self, parts: list[NumberedRows]) -> pa.RecordBatch:
         if len(parts) == 1:

@@ -23,7 +23,7 @@ from penstock.spark.entries.json_check import find_valid
 from penstock.spark.entries.payloads import PayloadColumn
 from penstock.spark.entries.resp import Bytes, Shape, Spans
 from penstock.spark.entries.vectors import MICROSECONDS, Mask, binary, canonical_ids, null_if_empty, text
-from penstock.spark.options.schemas import CORRUPT, PLACE
+from penstock.spark.options.schemas import CORRUPT, PLACE, UNREAD
 
 _PARTS = {
     "id": f.ID,
@@ -47,11 +47,11 @@ Column = tuple[pa.Array, Mask | None]
 class EnvelopeReader:
     def __init__(self, schema: StructType, dialect: str) -> None:
         kinds = {field.name: field.dataType for field in schema.fields}
-        self._wanted = [name for name in kinds if name not in PLACE and name != CORRUPT]
+        self._wanted = [name for name in kinds if name not in {*PLACE, CORRUPT, UNREAD}]
         self._payload = PayloadColumn(kinds["payload"]) if "payload" in kinds else None
         self._wire = Wire(dialect)
         self._native = dialect == "native"
-        needed = _PARTS if CORRUPT in kinds else self._wanted
+        needed = _PARTS if kinds.keys() & {CORRUPT, UNREAD} else self._wanted
         self._needed = {_PARTS[name] for name in needed} | {_ALSO[name] for name in needed if name in _ALSO}
         self._plain: dict[tuple[bytes, ...], bool] = {}
 

@@ -25,6 +25,8 @@ from penstock.errors import ConfigurationError
 LAYOUTS = ("envelope", "raw", "flat")
 CORRUPT = "_corrupt"
 """Why an entry could not be read, in mode `permissive`; null in every other row."""
+UNREAD = "_raw"
+"""The fields and values of such an entry, alternating, as they are; null in every other row. Not there unasked."""
 
 _TEXT, _TIME = StringType(), TimestampType()
 _PLACE: dict[str, DataType] = {"stream": _TEXT, "entry_id": _TEXT, "ts": _TIME}
@@ -44,7 +46,11 @@ _ENVELOPE: dict[str, DataType] = {
     CORRUPT: _TEXT,
 }
 _RAW: dict[str, DataType] = {**_PLACE, "fields": MapType(_TEXT, BinaryType())}
-_KNOWN = {"envelope": _ENVELOPE, "raw": {**_RAW, CORRUPT: _TEXT}, "flat": {**_PLACE, CORRUPT: _TEXT}}
+_KNOWN = {
+    "envelope": {**_ENVELOPE, UNREAD: ArrayType(BinaryType())},
+    "raw": {**_RAW, CORRUPT: _TEXT},
+    "flat": {**_PLACE, CORRUPT: _TEXT},
+}
 _FLAT_KINDS = (StringType, BinaryType, LongType, DoubleType, BooleanType)
 _SCALARS = (
     StringType, BooleanType, ByteType, ShortType, IntegerType, LongType, FloatType, DoubleType, DateType,
@@ -60,6 +66,11 @@ def default_schema(layout: str) -> StructType:
         )
     columns = _ENVELOPE if layout == "envelope" else _RAW
     return StructType([StructField(name, kind) for name, kind in columns.items()])
+
+
+def archived_schema() -> StructType:
+    """Everything that can be known of an entry, whether it is a message or not."""
+    return StructType([StructField(name, kind) for name, kind in _KNOWN["envelope"].items()])
 
 
 def check_schema(schema: StructType, layout: str) -> None:

@@ -18,6 +18,7 @@ from penstock.errors import ConfigurationError, LakeError
 from penstock.lake import Commit, DataFile, Lake, Reached, Snapshot
 from penstock.lake.files import staged_files
 from penstock.spark.options.boundaries import order
+from penstock.spark.options.schemas import archived_schema
 from penstock.spark.source.offsets import Offset
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ _COLUMNS = (
     "try_cast(split_part(entry_id, '-', 2) AS bigint) AS seq",
     *("id", "type", "key", "headers", "traceparent", "tracestate", "time", "payload"),
     "_corrupt AS reason",
+    "_raw AS fields",
     f"if(_corrupt IS NULL, '{RAW}', '{MALFORMED}') AS table",
     "stream AS topic",
     "coalesce(date_format(ts, 'yyyy-MM-dd'), 'none') AS date",
@@ -74,7 +76,8 @@ class Archive:
         lake = Lake.create(self.lake)
         source = {"topics": ",".join(self.topics), "group": self.group, "maxEntriesPerTrigger": str(self.per_batch)}
         source |= {"url": self.url} if self.url else {}
-        rows = spark.readStream.format("penstock").options(**(source | self.options)).load()
+        columns = archived_schema()
+        rows = spark.readStream.format("penstock").options(**(source | self.options)).schema(columns).load()
         place = lake.checkpoint(self.name)
         writer = rows.writeStream.queryName(self.name).option("checkpointLocation", str(place))
         writer = writer.foreachBatch(_Batches(lake, self.name, place).write)

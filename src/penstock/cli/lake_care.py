@@ -1,0 +1,49 @@
+"""`penstock lake compact` and `drop`: what keeps a lake quick and small."""
+
+from datetime import timedelta
+from pathlib import Path
+
+from penstock.lake import Lake
+from penstock.lake.compaction import compact as compact_files
+from penstock.lake.retention import drop_days, sweep
+
+
+def compact(*, lake: Path, grace: timedelta = timedelta(hours=1)) -> None:
+    """Merge the small files of each topic and day, and keep the first entry of each message. Readers notice nothing.
+
+    Parameters
+    ----------
+    lake
+        The lake's directory.
+    grace
+        How long files that are no part of the lake any more are kept, for readers that have listed them.
+    """
+    opened = Lake.open(lake)
+    done = compact_files(opened)
+    print(f"{done.files_before:,} files became {done.files_after:,}; {done.duplicates:,} duplicates left")
+    _sweep(opened, grace)
+
+
+def drop(*, lake: Path, older_than: timedelta, topic: str | None = None, grace: timedelta = timedelta(hours=1)) -> None:
+    """Take the days out of a lake that ended so long ago.
+
+    Parameters
+    ----------
+    lake
+        The lake's directory.
+    older_than
+        Like 90d.
+    topic
+        Only of this topic.
+    grace
+        How long their files are kept, for readers that have listed them.
+    """
+    opened = Lake.open(lake)
+    rows = drop_days(opened, older_than=older_than, topic=topic)
+    print(f"{rows:,} entries left the lake")
+    _sweep(opened, grace)
+
+
+def _sweep(lake: Lake, grace: timedelta) -> None:
+    if swept := sweep(lake, grace=grace):
+        print(f"{swept:,} files that were no part of it any more are deleted")

@@ -1,0 +1,157 @@
+"""Messages from a lake back to a topic: chosen, in order, each once per replay, however often it is interrupted.
+
+It needs no JVM. The messages of one topic and day are one batch of the sink's delivery `batch`, under the replay's id:
+the server knows which of them it has, and which days are done. So a replay that is run again goes on, and one that was
+finished does nothing; another id replays them anew.
+"""
+
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from penstock.backend import keys
+from penstock.errors import ConfigurationError, LakeError
+from penstock.lake import Lake, tables
+from penstock.lake.selection import Selection
+from penstock.spark.connection.server import Server
+from penstock.spark.options.sink import SinkOptions
+from penstock.spark.sink.delivery import Attempt, is_done
+from penstock.spark.sink.outflow import patiently
+from penstock.spark.sink.writers import Sink
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+_ROWS = 5000
+_REPEATED = """
+    CREATE TABLE repeated AS
+    SELECT topic, id, arg_min(entry_id, (ts, seq, entry_id)) AS first FROM raw WHERE {where}
+    GROUP BY ALL HAVING count(*) > 1
+"""
+_CHOSEN = """
+    CREATE VIEW chosen AS SELECT * FROM raw WHERE {where} AND NOT EXISTS (
+        SELECT 1 FROM repeated
+        WHERE repeated.topic = raw.topic AND repeated.id = raw.id AND repeated.first <> raw.entry_id
+    )
+"""
+_DAYS = "SELECT topic, date, count(*) FROM chosen GROUP BY ALL ORDER BY ALL"
+_MESSAGES = """
+    SELECT id, type, key, headers, traceparent, tracestate, time, payload FROM chosen
+    WHERE topic = $topic AND date = $date ORDER BY ts, seq, entry_id
+"""
+
+
+@dataclass(frozen=True)
+class Day:
+    """The chosen messages of a topic and a day."""
+
+    topic: str
+    date: str
+    messages: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replay:
+    """What to bring back, and where to."""
+
+    lake: str | Path
+    id: str
+    """The same id never brings a message to the same topic twice, for a week."""
+
+    to: str | None = None
+    """The topic; None: each message to the one it came from."""
+
+    selection: Selection = field(default_factory=Selection)
+    url: str | None = None
+    rate: float | None = None
+    """At most so many messages per second."""
+
+    def __post_init__(self) -> None:
+        if not self.id or not self.id.isprintable():
+            raise ConfigurationError("option id must be a text that names the replay, like a ticket's number")
+        if self.to is not None:
+            keys.check_topic(self.to)
+        if self.rate is not None and self.rate <= 0:
+            raise ConfigurationError(f"option rate is {self.rate}: it must be more than 0 messages per second")
+
+    def plan(self) -> list[Day]:
+        """What would be replayed, in order; nothing is written."""
+        with self._chosen() as connection:
+            return _days(connection)
+
+    def run(self, watch: Callable[[int], None] = lambda _: None) -> int:
+        """Bring them back, and return how many there are; `watch` hears now and then how many are done."""
+        options = {"delivery": "batch", **({"url": self.url} if self.url else {})}
+        server = Server.resolve(SinkOptions.parse(options).server)
+        progress = _Progress(self.rate, watch)
+        with self._chosen() as connection:
+            for day in _days(connection):
+                sink = Sink(SinkOptions.parse({**options, "topic": self.to or day.topic}), server)
+                self._replay(sink, connection, day, progress)
+        return progress.done
+
+    def _chosen(self) -> "DuckDBPyConnection":
+        """A connection with a table `chosen`: of each message that was chosen the first entry."""
+        connection = tables.connect(Lake.open(self.lake))
+        try:
+            for statement in (_REPEATED, _CHOSEN):
+                connection.execute(statement.format(where=self.selection.sql))
+        except tables.errors() as error:
+            connection.close()
+            raise LakeError(f"the messages to replay cannot be chosen: {error}") from error
+        return connection
+
+    def _replay(self, sink: Sink, connection: "DuckDBPyConnection", day: Day, progress: "_Progress") -> None:
+        query = f"replay/{self.id}/{day.topic}/{day.date}"
+        attempt = Attempt(query, 0, 0, secrets.token_hex(8), sink.remember_ms)
+        stream = sink.options.topic or day.topic
+        if patiently(sink.server.address, partial(is_done, stream=stream, attempt=attempt)):
+            progress.skip(day.messages)
+            return
+        found = connection.sql(_MESSAGES, params={"topic": day.topic, "date": day.date})
+        sink.finish([sink.write(attempt, progress.watched(found.to_arrow_reader(_ROWS)))])
+
+
+class _Progress:
+    """Counts messages, tells how many they are, and lets no more than `rate` pass per second."""
+
+    def __init__(self, rate: float | None, watch: Callable[[int], None]) -> None:
+        self.done = 0
+        self._rate = rate
+        self._watch = watch
+        self._due = time.monotonic()
+
+    def watched(self, batches: Any) -> Iterator[Any]:
+        for batch in batches:
+            for start in range(0, batch.num_rows, self._step):
+                rows = batch.slice(start, self._step)
+                self._wait(rows.num_rows)
+                yield _without_empty_headers(rows)
+                self.skip(rows.num_rows)
+
+    def skip(self, rows: int) -> None:
+        self.done += rows
+        self._watch(self.done)
+
+    @property
+    def _step(self) -> int:
+        """A tenth of a second's worth, so that they come evenly."""
+        return _ROWS if self._rate is None else min(_ROWS, max(1, int(self._rate / 10)))
+
+    def _wait(self, rows: int) -> None:
+        if self._rate is not None:
+            time.sleep(max(0.0, self._due - time.monotonic()))
+            self._due = max(self._due, time.monotonic()) + rows / self._rate
+
+
+def _without_empty_headers(batch: Any) -> Any:
+    """Headers cost more than all the rest, and most messages have none."""
+    return batch if len(batch.column("headers").keys) else batch.drop_columns(["headers"])
+
+
+def _days(connection: "DuckDBPyConnection") -> list[Day]:
+    return [Day(*row) for row in connection.execute(_DAYS).fetchall()]
