@@ -18,11 +18,15 @@ from pyspark import TaskContext
 from pyspark.sql.types import StructType
 
 from penstock.errors import FencedError
+from penstock.lake import Commit, Lake
+from penstock.lake.log import Log
 from penstock.spark.data_source import PenstockSource
+from penstock.spark.pipelines.archive import Archive
 
 PLACE = "PENSTOCK_TEST_KILLS"
 SOURCE_STEPS = ("latest", "plan", "settle", "read-first", "read-middle", "read-last")
 SINK_STEPS = ("write-first", "write-middle", "write-last", "done-before", "done-after")
+LAKE_STEPS = ("staged", "commit-before", "commit-after", "move-middle", "moved")
 VICTIMS = ("worker", "driver", "server")
 _ZOMBIE_SECONDS = 120.0
 
@@ -82,6 +86,35 @@ def _killing_writer(base: Any) -> Any:
             step("done-after", batchId)
 
     return Writer
+
+
+class KillingArchive(Archive):
+    def _reader(self, spark: Any) -> Any:
+        return spark.readStream.format("penstock_killing")
+
+
+def hang_over_the_lake() -> None:
+    """From now on this process has a gallows at every step of a lake's commit, too."""
+    append, move, commit = Log.append, Lake._move, Lake.commit
+
+    def appending(self: Log, version: int, new: Commit) -> bool:
+        step("commit-before", new.number)
+        done = append(self, version, new)
+        step("commit-after", new.number)
+        return done
+
+    def moving(self: Lake, files: Any) -> None:
+        for file in files:
+            move(self, [file])
+            step("move-middle")
+
+    def committing(self: Lake, new: Commit, *check: Any) -> int | None:
+        step("staged", new.number)
+        version = commit(self, new, *check)
+        step("moved", new.number)
+        return version
+
+    Log.append, Lake._move, Lake.commit = appending, moving, committing  # type: ignore[method-assign]
 
 
 def _in_pieces(batches: Iterator[Any]) -> Iterator[Any]:

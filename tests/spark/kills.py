@@ -15,6 +15,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow.parquet as pq
+
+from penstock.lake import Lake
 from penstock.message.ids import new_id
 from tests.spark.killing import PLACE
 from tests.support.servers import Server, valkey_binary
@@ -107,6 +110,13 @@ class Run:
 
     def archived(self) -> "Counter[str]":
         return Counter(id for id, _ in json.loads((self.place / "archived.json").read_text()))
+
+    def in_lake(self) -> "Counter[str]":
+        """By the log, by a listing of the directory, or not at all if they differ."""
+        lake = Lake.open(self.place / "lake")
+        listed = {lake.path / file.path for file in lake.snapshot().of("raw")}
+        assert listed == set(lake.path.glob("raw/**/*.parquet"))
+        return Counter(id for file in listed for id in pq.read_table(file, columns=["id"])["id"].to_pylist())
 
     def story(self) -> str:
         parts = [self.place / "failures", self.place / "driver.log"]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.spark import session
-from tests.spark.killing import KillingSource
+from tests.spark.killing import KillingArchive, KillingSource, hang_over_the_lake
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -45,6 +45,9 @@ PIPELINES: "dict[str, Callable[[DataFrame, Path, str, str], Any]]" = {
 
 
 def run(spark: "SparkSession", kind: str, topic: str, place: Path, url: str) -> None:
+    if kind == "lake":
+        KillingArchive(lake=place, topics=[topic], url=url, per_batch=400, options={"minPartitions": "2"}).run(spark)
+        return
     source = spark.readStream.format("penstock_killing").options(url=url, topic=topic)
     limits = {"maxEntriesPerTrigger": 400, "minPartitions": 2, "group": f"spark-{kind}"}
     sink = PIPELINES[kind](source.options(**limits).load(), place, url, f"{topic}:{kind}")
@@ -55,6 +58,7 @@ def main(directory: str, url: str, *pipelines: str) -> None:
     place = Path(directory)
     spark = session("kills", "local[2,4]", {"spark.sql.shuffle.partitions": 3, "spark.driver.memory": "1g"})
     spark.dataSource.register(KillingSource)
+    hang_over_the_lake()
     jvm = spark.sparkContext._gateway.proc.pid  # type: ignore[union-attr]
     (place / "driver.pid").write_text(f"{jvm} {os.getpid()}")
     for pipeline in pipelines:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.spark.killing import SINK_STEPS, SOURCE_STEPS, VICTIMS
+from tests.spark.killing import LAKE_STEPS, SINK_STEPS, SOURCE_STEPS, VICTIMS
 from tests.spark.kills import Kill, scene
 from tests.spark.size import SEED
 
@@ -54,6 +54,38 @@ def test_kills_of_everything_between_every_pair_of_steps(
         assert found == dict.fromkeys(journal, 1)
         assert run.fenced() or kind != "fence", "no zombie came to a fence"
         record_property("fenced", len(run.fenced()))
+        record_property("kills", len(run.carried_out()))
+        record_property("drivers", run.drivers)
+
+
+@pytest.mark.timeout(180)
+def test_a_lake_is_whole_when_its_driver_died_at_the_commit(record_property: "Callable[[str, object], None]") -> None:
+    kills = [Kill("commit-after", "driver", 1), Kill("read-middle", "worker", 2)]
+    with scene() as run:
+        journal = run.publish("orders", 1200)
+        run.plan(kills)
+        run.until_finished("lake orders", within=170)
+
+        assert run.left() == []
+        assert run.in_lake() == dict.fromkeys(journal, 1)
+        assert run.drivers == 2
+        record_property("kills", len(kills))
+
+
+@pytest.mark.full
+def test_a_lake_is_whole_whatever_is_killed_between_any_two_steps(
+    record_property: "Callable[[str, object], None]",
+) -> None:
+    order = random.Random(SEED)
+    kills = [Kill(step, victim, order.randrange(10)) for step in LAKE_STEPS for victim in ("driver", "server")]
+    kills += [Kill(step, victim, order.randrange(10)) for step in SOURCE_STEPS for victim in VICTIMS]
+    with scene() as run:
+        journal = run.publish("orders", 8000)
+        run.plan(kills)
+        run.until_finished("lake orders", within=1500)
+
+        assert run.left() == []
+        assert run.in_lake() == dict.fromkeys(journal, 1)
         record_property("kills", len(run.carried_out()))
         record_property("drivers", run.drivers)
 

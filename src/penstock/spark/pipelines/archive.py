@@ -23,6 +23,7 @@ from penstock.spark.source.offsets import Offset
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamReader
     from pyspark.sql.streaming.query import StreamingQuery
 
 RAW, MALFORMED = "raw", "malformed"
@@ -74,12 +75,8 @@ class Archive:
     def start(self, spark: "SparkSession", every: timedelta | None = None) -> "StreamingQuery":
         """Copy what is there and end, or with `every` go on until the query is stopped."""
         lake = Lake.create(self.lake)
-        source = {"topics": ",".join(self.topics), "group": self.group, "maxEntriesPerTrigger": str(self.per_batch)}
-        source |= {"url": self.url} if self.url else {}
-        columns = archived_schema()
-        rows = spark.readStream.format("penstock").options(**(source | self.options)).schema(columns).load()
         place = lake.checkpoint(self.name)
-        writer = rows.writeStream.queryName(self.name).option("checkpointLocation", str(place))
+        writer = self._rows(spark).writeStream.queryName(self.name).option("checkpointLocation", str(place))
         writer = writer.foreachBatch(_Batches(lake, self.name, place).write)
         if every is None:
             writer = writer.trigger(availableNow=True)
@@ -87,6 +84,14 @@ class Archive:
             writer = writer.trigger(processingTime=f"{every / timedelta(milliseconds=1):.0f} milliseconds")
         with _setting(spark, "spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS"):
             return writer.start()
+
+    def _rows(self, spark: "SparkSession") -> "DataFrame":
+        source = {"topics": ",".join(self.topics), "group": self.group, "maxEntriesPerTrigger": str(self.per_batch)}
+        source |= {"url": self.url} if self.url else {}
+        return self._reader(spark).options(**(source | self.options)).schema(archived_schema()).load()
+
+    def _reader(self, spark: "SparkSession") -> "DataStreamReader":
+        return spark.readStream.format("penstock")
 
 
 @contextmanager
