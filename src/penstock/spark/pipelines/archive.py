@@ -23,8 +23,8 @@ from penstock.spark.source.offsets import Offset
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.readwriter import DataStreamReader
     from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamReader
 
 RAW, MALFORMED = "raw", "malformed"
 _LOOK_SECONDS = 1
