@@ -18,11 +18,12 @@ if TYPE_CHECKING:
 ENTRIES = 1_000_000
 ROWS = 300_000
 PER_TRIGGER = 100_000
+WARM_UP = 4  # rounds: so long the JVM compiles what it runs
 DELIVERIES = ("at_least_once", "fence", "batch", "uuid")
 DRAIN, PACKED = "drain, replies not parsed", "raw, packed beforehand"
 READS = {
     "count()": ("penstock", "count"),
-    "to parquet": ("penstock", "parquet"),
+    "to parquet": ("penstock split", "parquet"),
     "count(), all columns": ("penstock all", "count"),
     "count(), minPartitions=2": ("penstock split", "count"),
     "count(), tuples": ("tuples", "count"),
@@ -39,10 +40,11 @@ def run(options: Options) -> Report:
         "Spark",
         f"{PAYLOAD_BYTES} bytes of JSON per entry, fields `id` and `payload`, over TCP on one machine, no persistence;"
         f" Spark `local[2]`; median of {options.rounds} interleaved rounds, the JVM warm. Reads give columns"
-        f" {cases.COLUMNS.replace(' string', '')} unless said, in one partition, which is the default. *drain* is one"
-        " connection that takes in the same XRANGE replies and looks at nothing; *tuples* is a data source as one first"
-        " writes it, with redis-py and a tuple per entry, in two partitions; the raw writer sends XADDs that were"
-        " packed before the clock started, on one connection. Sinks write cached rows from two tasks.",
+        f" {cases.COLUMNS.replace(' string', '')} unless said, in one partition, which is the default; to Parquet they"
+        " are written in two (`minPartitions=2`), by both cores. *drain* is one connection that takes in the same"
+        " XRANGE replies and looks at nothing; *tuples* is a data source as one first writes it, with redis-py and a"
+        " tuple per entry, in two partitions; the raw writer sends XADDs that were packed before the clock started, on one"
+        " connection. Sinks write cached rows from two tasks.",
         versions={name: version(name) for name in ("pyspark", "pyarrow", "numpy")},
     )
     name, binary = next(iter(options.servers().items()))
@@ -71,7 +73,7 @@ def _reads(
         frame = cases.reading(spark, place, source)
         return cases.timed(drain.entries, frame.count if end == "count" else lambda: cases.to_parquet(frame, directory))
 
-    interleaved(1, list(READS), measure)
+    interleaved(WARM_UP, list(READS), measure)
     rows = interleaved(options.rounds, [DRAIN, *READS], measure)
     shares = cases.trigger_shares(spark, place, directory, max(1, drain.entries * PER_TRIGGER // ENTRIES))
     data |= {"reads": rows, "our share of each trigger": shares}
@@ -95,7 +97,7 @@ def _sinks(report: Report, data: dict[str, object], spark: "SparkSession", place
     def measure(what: str) -> Row:
         return packed.measure() if what == PACKED else cases.sinking(frame, place, what, count)
 
-    interleaved(1, list(DELIVERIES), measure)
+    interleaved(WARM_UP, list(DELIVERIES), measure)
     rows = interleaved(options.rounds, [PACKED, *DELIVERIES], measure)
     data["sinks"] = rows
     plain = "at_least_once"

@@ -16,30 +16,32 @@ if kind == 'none' and ARGV[3] ~= '1' then return 'missing' end
 local done, batch = string.match(redis.call('HGET', fence, 'done') or '', '^%d+'), tonumber(ARGV[1])
 if done and tonumber(done) > batch then return {'ahead', done} end
 if done and tonumber(done) == batch then return 'done' end
-local place, width, row = tonumber(ARGV[6]), tonumber(ARGV[7]), {'XADD', stream, '*'}
-for i = 1, width do row[2 + 2 * i] = ARGV[7 + i] end
-local names, places, at = {}, {}, 8 + width
-while at <= #ARGV do
+local call, given, count = redis.call, ARGV, #ARGV -- locals: a lookup per word would cost as much as the append
+local place, width, row = tonumber(given[6]), tonumber(given[7]), {'XADD', stream, '*'}
+for i = 1, width do row[2 + 2 * i] = given[7 + i] end
+local names, places, rows, at, size = {}, {}, 0, 8 + width, 3 + 2 * width
+while at <= count do
+  rows = rows + 1
   if width > 0 then
-    names[#names + 1], places[#places + 1] = ARGV[at + place - 1], at
+    names[rows], places[rows] = given[at + place - 1], at
     at = at + width
   else
-    names[#names + 1], places[#places + 1] = ARGV[at], at + 1
-    at = at + 2 + ARGV[at + 1]
+    names[rows], places[rows] = given[at], at + 1
+    at = at + 2 + given[at + 1]
   end
 end
 local function append(at)
   if width > 0 then
-    for i = 1, width do row[3 + 2 * i] = ARGV[at + i - 1] end
-    redis.call(unpack(row))
+    for i = 1, width do row[3 + 2 * i] = given[at + i - 1] end
+    call(unpack(row, 1, size))
   else
-    redis.call('XADD', stream, '*', unpack(ARGV, at + 1, at + ARGV[at]))
+    call('XADD', stream, '*', unpack(given, at + 1, at + given[at]))
   end
 end
 local appended, step = 0, 1000 -- unpack can pass on some thousands
-for start = 1, #names, step do
-  local stop = math.min(start + step - 1, #names)
-  local known, seen = redis.call('SMISMEMBER', ids, unpack(names, start, stop)), {}
+for start = 1, rows, step do
+  local stop = math.min(start + step - 1, rows)
+  local known, seen = call('SMISMEMBER', ids, unpack(names, start, stop)), {}
   for i = 1, #known do
     local name = names[start + i - 1]
     if known[i] == 0 and not seen[name] then
@@ -49,7 +51,7 @@ for start = 1, #names, step do
     end
   end
   -- Rows first: Lua does not roll back, and an id that is noted without its row would be a row lost.
-  redis.call('SADD', ids, unpack(names, start, stop))
+  call('SADD', ids, unpack(names, start, stop))
 end
 -- The attempt can see by its number whether a server that was away still has what was confirmed.
 redis.call('HSET', fence, 'at/' .. ARGV[4], ARGV[5])

@@ -17,17 +17,18 @@ local done, batch = string.match(held[1] or '', '^%d+'), tonumber(ARGV[2])
 if done and tonumber(done) > batch then return {'ahead', done} end
 if done and tonumber(done) == batch then return 'done' end
 if held[2] ~= ARGV[3] then return 'fenced' end
-local width, row = tonumber(ARGV[7]), {'XADD', stream, '*'}
-for i = 1, width do row[2 + 2 * i] = ARGV[7 + i] end
-local at = 8 + width
-while at <= #ARGV do
+local call, given, count = redis.call, ARGV, #ARGV -- locals: a lookup per word would cost as much as the append
+local width, row = tonumber(given[7]), {'XADD', stream, '*'}
+for i = 1, width do row[2 + 2 * i] = given[7 + i] end
+local at, size = 8 + width, 3 + 2 * width
+while at <= count do
   if width > 0 then
-    for i = 1, width do row[3 + 2 * i] = ARGV[at + i - 1] end
-    redis.call(unpack(row))
+    for i = 1, width do row[3 + 2 * i] = given[at + i - 1] end
+    call(unpack(row, 1, size))
     at = at + width
   else
-    local last = at + ARGV[at]
-    redis.call('XADD', stream, '*', unpack(ARGV, at + 1, last))
+    local last = at + given[at]
+    call('XADD', stream, '*', unpack(given, at + 1, last))
     at = last + 1
   end
 end
