@@ -43,8 +43,8 @@ def run(options: Options) -> Report:
         f" {cases.COLUMNS.replace(' string', '')} unless said, in one partition, which is the default; to Parquet they"
         " are written in two (`minPartitions=2`), by both cores. *drain* is one connection that takes in the same"
         " XRANGE replies and looks at nothing; *tuples* is a data source as one first writes it, with redis-py and a"
-        " tuple per entry, in two partitions; the raw writer sends XADDs that were packed before the clock started, on one"
-        " connection. Sinks write cached rows from two tasks.",
+        " tuple per entry, in two partitions; the raw writer sends XADDs that were packed before the clock started,"
+        " on one connection. Sinks write cached rows from two tasks.",
         versions={name: version(name) for name in ("pyspark", "pyarrow", "numpy")},
     )
     name, binary = next(iter(options.servers().items()))
