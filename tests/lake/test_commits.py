@@ -181,3 +181,16 @@ def test_a_directory_of_other_things_is_not_made_a_lake(tmp_path: Path) -> None:
         Lake.create(tmp_path)
     with pytest.raises(LakeError, match="is no lake"):
         Lake.open(tmp_path)
+
+
+def test_a_commit_that_was_never_carried_out_is_however_many_came_since(tmp_path: Path) -> None:
+    lake = Lake.create(tmp_path)
+    (lost,) = stage(lake, 0, files=1)
+    lake._log.append(1, Commit(writer="w", number=0, add=(lost,)))  # and there it died
+    for number in range(1, 200):
+        commit(lake, number, files=1)
+    assert not (tmp_path / lost.path).exists()
+
+    found = Lake.open(tmp_path)
+
+    assert len(listed(found)) == len(lying_there(found)) == 200

@@ -114,3 +114,12 @@ def test_old_days_leave_the_lake_and_no_others(tmp_path: Path) -> None:
     assert drop_days(lake, older_than=NOW, topic="a") == 300
     assert {row[0] for row in content(lake)} == {"b"}
     assert sweep(lake, grace=NOW) == 3
+
+
+def test_entries_with_the_same_id_of_a_stream_made_anew_are_told_apart(tmp_path: Path) -> None:
+    """Ids of entries begin again with the stream; what goes is the row, not every row of that name."""
+    lake = Lake.create(tmp_path)
+    for ids in (["x", "y"], ["z", "x"], ["x"]):
+        pour(lake, [Row("a", number, id) for number, id in enumerate(ids)])
+    compact(lake)
+    assert sorted(id for _, id, _ in content(lake)) == ["x", "y", "z"]

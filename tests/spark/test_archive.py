@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -101,6 +102,21 @@ def test_a_batch_that_spark_forgot_is_not_written_again(
 
     assert by_duckdb(lake) == by_glob(lake) == dict.fromkeys(ids, 1)
     assert lake.snapshot().version == 3
+
+
+def test_days_and_moments_are_those_of_utc_wherever_spark_runs(
+    spark: "SparkSession", server: Server, admin: "redis.Redis", topic: str, tmp_path: Path
+) -> None:
+    moment = datetime(2026, 3, 2, 1, tzinfo=UTC)  # still the first of March in California
+    admin.xadd(topic, {"id": new_id(), "payload": "1"}, f"{int(moment.timestamp() * 1000)}-0")
+    before = spark.conf.get("spark.sql.session.timeZone") or "UTC"
+    spark.conf.set("spark.sql.session.timeZone", "America/Los_Angeles")
+    try:
+        archiving(server, tmp_path / "lake", topic).run(spark)
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", before)
+    (row,) = tables.query(Lake.open(tmp_path / "lake"), "SELECT date, epoch_ms(ts) AS ms FROM raw").to_pylist()
+    assert row == {"date": "2026-03-02", "ms": int(moment.timestamp() * 1000)}
 
 
 @pytest.mark.parametrize("step", ["staged_files", "Lake.commit"])

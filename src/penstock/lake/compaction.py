@@ -23,12 +23,12 @@ _TRIES = 5
 _HIGHEST = "~"  # above every id
 # The first entry of a message is the one that stays, in whichever file it is.
 _LATER = """
-    CREATE TABLE later AS SELECT entry_id, file FROM shared WHERE id IS NOT NULL
+    CREATE TABLE later AS SELECT file, file_row_number FROM shared WHERE id IS NOT NULL
     QUALIFY row_number() OVER (PARTITION BY id ORDER BY ts, seq, entry_id) > 1
 """
 _MERGE = """
     COPY (
-        SELECT * EXCLUDE (topic, date) FROM merged WHERE entry_id NOT IN (SELECT entry_id FROM later)
+        SELECT * EXCLUDE (topic, date, file, file_row_number) FROM merged ANTI JOIN later USING (file, file_row_number)
         ORDER BY ts, seq, entry_id
     ) TO {target} (FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE 100_000)
 """
@@ -88,7 +88,8 @@ def _commit(
     lake: Lake, state: Snapshot, add: Sequence[DataFile], remove: Sequence[DataFile], check: Callable[[Snapshot], None]
 ) -> None:
     number, paths = state.writers.get(_WRITER, -1) + 1, tuple(file.path for file in remove)
-    lake.commit(Commit(writer=_WRITER, number=number, add=tuple(add), remove=paths), check)
+    if lake.commit(Commit(writer=_WRITER, number=number, add=tuple(add), remove=paths), check) is None:
+        raise _ChangedError("the lake was compacted by somebody else meanwhile; try again")
 
 
 def _sharing(files: Sequence[DataFile]) -> list[DataFile]:
@@ -123,7 +124,7 @@ def _groups(files: Iterable[DataFile], later: set[str], full_size: int) -> list[
 
 
 def _merge(lake: Lake, connection: "DuckDBPyConnection", group: Sequence[DataFile], target: Path) -> DataFile:
-    connection.execute(f"CREATE OR REPLACE VIEW merged AS {tables.rows_of(lake, group)}")
+    connection.execute(f"CREATE OR REPLACE VIEW merged AS {tables.rows_of(lake, group, named=True)}")
     connection.execute(_MERGE.format(target=tables.text(str(target))))
     name = f"{target.parent.name}-{target.stem}"
     return staged_file(lake.path, target, name, tables.RAW, group[0].partition, unique=True)

@@ -102,8 +102,10 @@ class Lake:
 
     def settle(self) -> None:
         """Move what was committed and not moved yet. Idempotent, and harmless beside others who do the same."""
-        for commit in self._log.unsettled(self.snapshot()):
-            self._move(commit.add)
+        staged = {place.name for place in self.staged()}
+        files = self.snapshot().files.values()
+        # All files of the lake, not only those of late: whoever died between commit and move may have done so long ago.
+        self._move(file for file in files if file.staged and Path(file.staged).parts[1] in staged)
 
     def abandon(self, staging: Path) -> None:
         """Throw a staging directory away that will not be committed."""

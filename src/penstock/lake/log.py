@@ -45,13 +45,6 @@ class Log:
         if state.version % _EVERY == 0:
             _place(self._states / _name(state.version), manifest.write(state))
 
-    def unsettled(self, state: Snapshot) -> Iterator[Commit]:
-        """The commits whose files may not be where they belong yet: those since the last state but one."""
-        noted = sorted(self._states.glob("*.json"))
-        first = _version(noted[-2]) if len(noted) > 1 else 0
-        for _, commit in self._commits_after(first):
-            yield commit
-
     def _newest_state(self) -> Snapshot:
         for file in sorted(self._states.glob("*.json"), reverse=True):
             return manifest.read_snapshot(file.read_bytes(), str(file))

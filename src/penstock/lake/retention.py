@@ -48,5 +48,7 @@ def _sweep_staging(lake: Lake, before: float) -> int:
 
 
 def _commit(lake: Lake, *, remove: tuple[str, ...] = (), swept: tuple[str, ...] = ()) -> None:
-    number = lake.snapshot().writers.get(_WRITER, -1) + 1
-    lake.commit(Commit(writer=_WRITER, number=number, remove=remove, swept=swept))
+    while True:  # another run may have taken the number meanwhile
+        number = lake.snapshot().writers.get(_WRITER, -1) + 1
+        if lake.commit(Commit(writer=_WRITER, number=number, remove=remove, swept=swept)) is not None:
+            return

@@ -66,14 +66,14 @@ def _described(file: DataFile) -> tuple[str, str, str | None, str | None, int, i
 
 
 def rows_of(lake: Lake, files: Sequence[DataFile], *, named: bool = False) -> str:
-    """SQL for the rows of these files with the columns of their partition and, if `named`, their path as `file`."""
-    columns = _COLUMNS | _PARTITIONS | ({"file": "VARCHAR"} if named else {})
+    """SQL for the rows of these files with the columns of their partition; if `named`, also with where each is."""
+    columns = _COLUMNS | _PARTITIONS | ({"file": "VARCHAR", "file_row_number": "BIGINT"} if named else {})
     if not files:
         return "SELECT " + ", ".join(f"NULL::{kind} AS {name}" for name, kind in columns.items()) + " WHERE false"
     paths = ", ".join(text(str(lake.path / file.path)) for file in files)
     kinds = ", ".join(f"{name}: {kind}" for name, kind in _PARTITIONS.items())
     options = f"hive_partitioning = true, hive_types = {{{kinds}}}, union_by_name = true"
-    options += ", filename = 'file'" if named else ""
+    options += ", filename = 'file', file_row_number = true" if named else ""
     return f"SELECT {', '.join(columns)} FROM read_parquet([{paths}], {options})"  # noqa: S608 - ours, and quoted
 
 

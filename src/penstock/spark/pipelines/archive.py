@@ -38,7 +38,7 @@ _COLUMNS = (
     "_raw AS fields",
     f"if(_corrupt IS NULL, '{RAW}', '{MALFORMED}') AS table",
     "stream AS topic",
-    "coalesce(date_format(ts, 'yyyy-MM-dd'), 'none') AS date",
+    "coalesce(date_format(to_utc_timestamp(ts, current_timezone()), 'yyyy-MM-dd'), 'none') AS date",
 )
 
 
