@@ -13,11 +13,9 @@ import pytest
 import redis
 
 from penstock.backend import keys
-from penstock.backend.redis.blocking import BlockingLink
 from penstock.errors import (
     ConfigurationError,
     EncodeError,
-    FencedError,
     PublishError,
     ServerUnreachableError,
     WrongKeyTypeError,
@@ -25,7 +23,6 @@ from penstock.errors import (
 from penstock.message.wire import Wire
 from penstock.spark.sink.deliveries import MODES
 from penstock.spark.sink.envelopes import packer
-from penstock.spark.sink.fence import Fence
 from penstock.spark.sink.outflow import Outflow
 from tests.spark.sinking import A_DAY, Writing, batch_of, numbers_in, rows_for, shuffled, uuid
 from tests.support.servers import Server, valkey_binary
@@ -93,45 +90,6 @@ def test_rows_may_come_in_another_order_and_another_partition(
 
 
 @BOTH
-def test_a_fence_refuses_rows_in_another_order_instead_of_losing_some(
-    server: Server, admin: "redis.Redis", topic: str
-) -> None:
-    writing = Writing(server, topic, "fence")
-    writing.write_and_die(batch_of(range(40)))
-
-    with pytest.raises(PublishError, match=r"not the first rows of this one.*delivery=batch"):
-        writing.write(batch_of(shuffled(range(50), 1)))
-
-    found = numbers_in(admin, topic)
-    assert found == list(range(len(found)))
-
-
-@BOTH
-def test_a_fence_refuses_an_attempt_that_has_fewer_rows_than_were_written(
-    server: Server, admin: "redis.Redis", topic: str
-) -> None:
-    writing = Writing(server, topic, "fence")
-    writing.write(batch_of(range(40)))
-
-    with pytest.raises(PublishError, match="40 rows of part 0"):
-        writing.write(batch_of(range(30)))
-
-    assert numbers_in(admin, topic) == list(range(40))
-
-
-@BOTH
-def test_a_fence_does_not_mind_how_rows_are_cut_into_batches(server: Server, admin: "redis.Redis", topic: str) -> None:
-    columns = {"type": [None, "order", ""] * 10, "key": ["k"] * 29 + [None]}
-    writing = Writing(server, topic, "fence")
-    writing.write_and_die(batch_of(range(30), **columns))
-
-    whole = batch_of(range(30), **columns)
-    Writing(server, topic, "fence", window="7").write(*(whole.slice(at, 4) for at in range(0, 30, 4)))
-
-    assert numbers_in(admin, topic) == list(range(30))
-
-
-@BOTH
 @pytest.mark.parametrize("delivery", ["fence", "batch"])
 def test_rows_with_other_fields_than_their_neighbours_are_the_same_however_they_are_cut(
     server: Server, admin: "redis.Redis", topic: str, delivery: str
@@ -147,35 +105,6 @@ def test_rows_with_other_fields_than_their_neighbours_are_the_same_however_they_
     assert numbers_in(admin, topic) == list(range(50))
     found = [(fields.get(b"type", b"").decode(), fields.get(b"key", b"").decode()) for _, fields in admin.xrange(topic)]
     assert found == [(one or "", key or "") for one, key in zip(types, keys_, strict=True)]
-
-
-@BOTH
-def test_a_fence_refuses_rows_whose_values_have_moved_to_another_field(
-    server: Server, admin: "redis.Redis", topic: str
-) -> None:
-    names = pa.array(["a"] * 20, pa.string())
-    Writing(server, topic, "fence").write_and_die(batch_of(range(20), type=names))
-
-    with pytest.raises(PublishError, match="are not the first rows of this one"):
-        Writing(server, topic, "fence").write(batch_of(range(20), key=names))
-
-
-@BOTH
-def test_a_zombie_is_fenced_as_soon_as_another_attempt_begins(server: Server, admin: "redis.Redis", topic: str) -> None:
-    writing = Writing(server, topic, "fence")
-    pack = packer("envelope", "native")
-    with Outflow(writing.sink.server.address, Fence(writing.attempt())) as zombie:
-        zombie.write(pack(topic, batch_of(range(10))))
-        zombie.finish()
-        with Outflow(writing.sink.server.address, Fence(writing.attempt())) as retry:
-            retry.write(pack(topic, batch_of(range(5))))  # all skipped: the retry has not written anything yet
-            zombie.write(pack(topic, batch_of(range(10, 20))))
-            with pytest.raises(FencedError, match="newer attempt"):
-                zombie.finish()
-            retry.write(pack(topic, batch_of(range(5, 20))))
-            retry.finish()
-
-    assert numbers_in(admin, topic) == list(range(20))
 
 
 @BOTH
@@ -244,50 +173,11 @@ def test_what_an_abandoned_batch_left_behind_expires(server: Server, admin: "red
 
 
 @BOTH
-def test_an_attempt_that_dies_before_its_first_row_leaves_nothing_for_ever(
-    server: Server, admin: "redis.Redis", topic: str
-) -> None:
-    writing = Writing(server, topic, "fence", remember="1d")
-    with BlockingLink.open(writing.sink.server.address) as link:
-        Fence(writing.attempt()).begin(link, topic)
-
-    assert 0 < admin.pttl(keys.fence(topic, "q")) <= A_DAY
-
-
-@BOTH
 def test_rows_of_a_batch_with_the_same_id_are_one_message(server: Server, admin: "redis.Redis", topic: str) -> None:
     for delivery in ("batch", "uuid"):
         stream = f"{topic}:{delivery}"
         Writing(server, stream, delivery).write(batch_of([1, 1, 2, 1]), batch_of([2, 3]))
         assert numbers_in(admin, stream) == [1, 2, 3]
-
-
-@BOTH
-def test_a_fence_notices_that_an_earlier_attempt_had_other_partitions(
-    server: Server, admin: "redis.Redis", topic: str
-) -> None:
-    writing = Writing(server, topic, "fence")
-    writing.write(batch_of(range(10)), part=0)
-    writing.write(batch_of(range(10, 20)), part=1)
-
-    with pytest.raises(PublishError, match="counts 30 rows in batch 0 of query q, but its tasks had 20"):
-        writing.commit(writing.write(batch_of(range(20)), part=0))
-
-    assert b"done" not in admin.hgetall(keys.fence(topic, "q"))
-
-
-@BOTH
-def test_a_fence_of_an_older_batch_is_taken_and_of_a_newer_one_not(
-    server: Server, admin: "redis.Redis", topic: str
-) -> None:
-    writing = Writing(server, topic, "fence")
-    writing.write(batch_of(range(10)), batch=4)
-    writing.write(batch_of(range(10, 20)), batch=5)
-
-    with pytest.raises(FencedError, match="has rows of batch 5 already"):
-        writing.write(batch_of(range(10)), batch=4)
-
-    assert numbers_in(admin, topic) == list(range(20))
 
 
 @BOTH
@@ -383,13 +273,16 @@ def test_a_server_that_stays_away_is_an_error(mortal: Server, topic: str) -> Non
             out.finish()
 
 
-def test_a_server_that_forgets_scripts_is_told_again(server: Server, admin: "redis.Redis", topic: str) -> None:
-    writing = Writing(server, topic, "fence")
+@pytest.mark.parametrize("delivery", IDEMPOTENT)
+def test_a_server_that_forgets_scripts_is_told_again(
+    server: Server, admin: "redis.Redis", topic: str, delivery: str
+) -> None:
+    writing = Writing(server, topic, delivery)
 
     def batches() -> Iterator[Any]:
-        yield batch_of(range(30))
+        yield rows_for(delivery, range(30))
         admin.script_flush()
-        yield batch_of(range(30, 60))
+        yield rows_for(delivery, range(30, 60))
 
     writing.sink.write(writing.attempt(), batches())
 

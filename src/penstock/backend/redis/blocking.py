@@ -99,7 +99,7 @@ class BlockingLink:
             doing = f"{doing}, which uses {', '.join(keys[:4])}"
         return raised(reply, doing)
 
-    def send(self, request: bytes) -> None:
+    def send(self, request: bytes | memoryview) -> None:
         """Send packed requests without waiting for any reply."""
         try:
             self._socket.sendall(request)

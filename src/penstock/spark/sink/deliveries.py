@@ -120,8 +120,9 @@ class Uuid(Mode):
         head: tuple[bytes | str | int, ...] = (b"EVALSHA", scripts.load(self.script).sha, 1 + len(rows), stream)
         arguments = (str(self.attempt.remember_ms), may_create(stream))
         count = len(head) + len(rows) + len(arguments) + int(rows.counts.sum()) + len(rows)
-        parts = (*map(word, head), flowing(known), *map(word, arguments), flowing(rows.counted()))
-        return Request(rows, b"".join((b"*%d\r\n" % count, *parts)))
+        before, after = b"".join(map(word, head)), b"".join(map(word, arguments))
+        parts = (b"*%d\r\n" % count, before, flowing(known), after, flowing(rows.counted()))
+        return Request(rows, b"".join(parts))
 
     def settle(self, request: Request, replies: Sequence[Any]) -> None:
         rows = request.rows

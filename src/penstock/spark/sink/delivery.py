@@ -43,7 +43,7 @@ class Request:
     """Rows that were sent; `wire` can be sent again by every mode but `fence`, which looks first what has arrived."""
 
     rows: Rows
-    wire: bytes
+    wire: bytes | memoryview
     replies: int = 1
     leaves: str = ""
     number: int = 0
@@ -116,7 +116,9 @@ class Mode:
             " the newer checkpoint, or start a new one behind what was written"
         )
 
-    def evalsha(self, keys_: Sequence[str], arguments: Sequence[bytes | str | int], rows: bytes, count: int) -> bytes:
+    def evalsha(
+        self, keys_: Sequence[str], arguments: Sequence[bytes | str | int], rows: memoryview, count: int
+    ) -> bytes:
         """A call of the mode's script; `rows` hold `count` words in all."""
         head = (b"EVALSHA", scripts.load(self.script).sha, len(keys_), *keys_, *arguments)
         return b"".join((b"*%d\r\n" % (len(head) + count), *map(word, head), rows))

@@ -21,6 +21,7 @@ from penstock.spark.sink.words import Column, as_binary, flowing, joined_rows, r
 ABOUT_ROWS = frozenset({"stream", "entry_id", "ts", "_corrupt"})
 """Columns that the source makes and that are no field of an entry."""
 MOST_FIELDS = 1000
+_MOST_NAMED = 50  # a function of Lua has room for 200 names and words
 _WINDOW_BYTES = 1 << 20
 
 
@@ -69,11 +70,11 @@ class Rows:
 
     @cached_property
     def names(self) -> tuple[bytes, ...]:
-        """The fields that every row has, if all have the same; else none."""
-        same = not any(values.null_count for values in self.fields.values())
+        """The fields that every row has, if all have the same few; else none."""
+        same = len(self.fields) <= _MOST_NAMED and not any(values.null_count for values in self.fields.values())
         return tuple(self.fields) if same else ()
 
-    def for_script(self) -> tuple[bytes, int]:
+    def for_script(self) -> tuple[memoryview, int]:
         """The rows as a script takes them, and how many words that is: if all have the same `names`, only the values;
         else for each how many words it has, and these."""
         if self.names:

@@ -18,19 +18,21 @@ if done and tonumber(done) > batch then return {'ahead', done} end
 if done and tonumber(done) == batch then return 'done' end
 if held[2] ~= ARGV[3] then return 'fenced' end
 local call, given, count = redis.call, ARGV, #ARGV -- locals: a lookup per word would cost as much as the append
-local width, row = tonumber(given[7]), {'XADD', stream, '*'}
-for i = 1, width do row[2 + 2 * i] = given[7 + i] end
-local at, size = 8 + width, 3 + 2 * width
-while at <= count do
-  if width > 0 then
-    for i = 1, width do row[3 + 2 * i] = given[at + i - 1] end
-    call(unpack(row, 1, size))
-    at = at + width
-  else
-    local last = at + given[at]
-    call('XADD', stream, '*', unpack(given, at + 1, last))
-    at = last + 1
+local width, at = tonumber(given[7]), 8 + given[7]
+if width > 0 then
+  -- A function made for so many fields: a list of words filled and unpacked per row would cost a tenth of it all.
+  local names, values = {}, {}
+  for i = 1, width do
+    names[i], values[i] = 'n' .. i, 'n' .. i .. ', given[at + ' .. i - 1 .. ']'
   end
+  local text = 'local call, stream, given, at, count, %s = ... for at = at, count, %d do call("XADD", stream, "*", %s) end'
+  local append = loadstring(string.format(text, table.concat(names, ', '), width, table.concat(values, ', ')), 'append')
+  append(call, stream, given, at, count, unpack(given, 8, 7 + width))
+end
+while width == 0 and at <= count do
+  local last = at + given[at]
+  call('XADD', stream, '*', unpack(given, at + 1, last))
+  at = last + 1
 end
 redis.call('HSET', fence, part, ARGV[4])
 redis.call('PEXPIRE', fence, ARGV[5])
