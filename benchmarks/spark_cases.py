@@ -95,7 +95,7 @@ def _reply_size(page: list[tuple[bytes, dict[bytes, bytes]]]) -> int:
 
 
 def reading(spark: "SparkSession", place: Ground, source: str) -> "DataFrame":
-    """By `penstock`, `penstock all` (columns), `penstock split` (in two), or `tuples`."""
+    """By `penstock` or `tuples`; `all` its columns, or `split` in two."""
     name, _, how = source.partition(" ")
     reader = spark.read.format(name).options(url=place.url, topic=TOPIC)
     if how == "split":
