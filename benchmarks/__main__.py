@@ -20,6 +20,7 @@ BENCHMARKS = {
     "memory": "benchmarks.memory",
     "spark_parse": "benchmarks.spark_parse",
     "spark": "benchmarks.spark",
+    "lake": "benchmarks.lake",
 }
 
 

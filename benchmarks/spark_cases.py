@@ -51,6 +51,10 @@ def spark_session(directory: Path) -> "Iterator[SparkSession]":
 
 def fill(place: Ground, entries: int) -> None:
     place.empty()
+    add(place, entries)
+
+
+def add(place: Ground, entries: int) -> None:
     asyncio.run(raw.publish(place.url, TOPIC, entries, _WINDOW))
 
 

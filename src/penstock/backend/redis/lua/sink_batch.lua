@@ -17,9 +17,8 @@ local done, batch = string.match(redis.call('HGET', fence, 'done') or '', '^%d+'
 if done and tonumber(done) > batch then return {'ahead', done} end
 if done and tonumber(done) == batch then return 'done' end
 local call, given, count = redis.call, ARGV, #ARGV -- locals: a lookup per word would cost as much as the append
-local place, width, row = tonumber(given[6]), tonumber(given[7]), {'XADD', stream, '*'}
-for i = 1, width do row[2 + 2 * i] = given[7 + i] end
-local names, places, rows, at, size = {}, {}, 0, 8 + width, 3 + 2 * width
+local place, width = tonumber(given[6]), tonumber(given[7])
+local names, places, rows, at = {}, {}, 0, 8 + width
 while at <= count do
   rows = rows + 1
   if width > 0 then
@@ -30,13 +29,16 @@ while at <= count do
     at = at + 2 + given[at + 1]
   end
 end
-local function append(at)
-  if width > 0 then
-    for i = 1, width do row[3 + 2 * i] = given[at + i - 1] end
-    call(unpack(row, 1, size))
-  else
-    call('XADD', stream, '*', unpack(given, at + 1, at + given[at]))
+local function append(at) call('XADD', stream, '*', unpack(given, at + 1, at + given[at])) end
+if width > 0 then
+  -- A function made for so many fields: a list of words filled and unpacked per row would cost a tenth of it all.
+  local words, values = {}, {}
+  for i = 1, width do
+    words[i], values[i] = 'n' .. i, 'n' .. i .. ', given[at + ' .. i - 1 .. ']'
   end
+  local text = 'local call, stream, given, %s = ... return function(at) call("XADD", stream, "*", %s) end'
+  local make = loadstring(string.format(text, table.concat(words, ', '), table.concat(values, ', ')), 'append')
+  append = make(call, stream, given, unpack(given, 8, 7 + width))
 end
 local appended, step = 0, 1000 -- unpack can pass on some thousands
 for start = 1, rows, step do
