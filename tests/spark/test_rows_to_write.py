@@ -160,6 +160,38 @@ def test_what_no_reader_could_read_is_refused(column: str, value: str | None, pr
         packer("envelope", dialect)("t", window)
 
 
+BAD_PAYLOADS = [
+    b"",
+    b" ",
+    b"{",
+    b'"a',
+    b"1 2",
+    b"],[",
+    b"nul",
+    b'"\xff"',
+    b"1e999",
+    b'{"a":1,"\\u0061":2}',
+    b"NaN",
+    b"1,2",
+]
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+@pytest.mark.parametrize("bad", BAD_PAYLOADS)
+def test_a_bad_payload_is_found_among_good_ones_wherever_it_stands(bad: bytes, place: int) -> None:
+    payloads = [b'{"a":[1,2.5e3]}', b' "\xc3\xa9" ', b"null"]
+    ids = [uuid(number) for number in range(5)]
+    whole = pa.record_batch({"id": pa.array(ids), "payload": pa.array([b"0", *payloads, b"0"], pa.binary())})
+    assert len(packer("envelope", "native")("t", whole.slice(1, 3))) == 3
+
+    payloads[place] = bad
+    for column in (payloads, [b"0", *payloads, b"0"]):
+        shift = (len(column) - 3) // 2
+        window = pa.record_batch({"id": pa.array(ids[: len(column)]), "payload": pa.array(column, pa.binary())})
+        with pytest.raises(EncodeError, match=uuid(place)):
+            packer("envelope", "native")("t", window.slice(shift, 3).set_column(0, "id", pa.array(ids[:3])))
+
+
 def test_a_payload_that_names_its_kind_need_not_be_json() -> None:
     row = {**as_row(Message(None, id=uuid(1))), "headers": [("content-type", "application/octet-stream")]}
     window = pa.RecordBatch.from_pylist([row], SCHEMA).set_column(7, "payload", pa.array([b"\x00{"]))

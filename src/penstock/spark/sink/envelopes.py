@@ -15,8 +15,10 @@ from penstock.message.message import Message
 from penstock.message.strict_json import parse
 from penstock.message.wire import Wire
 from penstock.options import Limits
+from penstock.spark.entries.json_check import find_valid
+from penstock.spark.entries.resp import Spans
 from penstock.spark.sink.rows import Rows, column, flat, raw
-from penstock.spark.sink.words import Column, as_binary, word
+from penstock.spark.sink.words import Column, as_binary, flowing, starts, word
 
 _LIMITS = Limits()
 _SHAPE_OF_BYTE = np.frombuffer(LOWER_SHAPE, dtype=np.uint8)
@@ -120,10 +122,26 @@ def _payload(window: Any, headers: list[dict[str, str]]) -> Column:
     if values is None or values.null_count:
         raise _no_payload(ids[0 if values is None else pc.index(values.is_null(), True).as_py()].as_py().decode())
     _check_length(values, "payload")
+    if not any(headers) and _are_json(values):
+        return values
     for number, each in enumerate(values.to_pylist()):
         if f.CONTENT_TYPE not in headers[number]:
             _json(each, ids, number)
     return values
+
+
+def _are_json(values: Column) -> bool:
+    """Looked at all together; False where one by one must tell which is not."""
+    if len(flowing(values)) == 0:
+        return False
+    try:
+        pc.cast(values, pa.string())
+    except pa.ArrowInvalid:
+        return False
+    bounds, data = starts(values).astype(np.int64), np.frombuffer(values.buffers()[2], np.uint8)
+    if len(data) == bounds[-1]:
+        data = np.append(data, np.uint8(0))  # the check takes a byte behind each along
+    return find_valid(data, Spans(bounds[:-1], bounds[1:]), _LIMITS.depth) is None
 
 
 def _json(payload: bytes, ids: Any, at: int) -> Any:

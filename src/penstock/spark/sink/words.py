@@ -60,7 +60,7 @@ def starts(values: Column) -> "np.ndarray[Any, Any]":
 
 def flowing(values: Column) -> memoryview:
     """All values of a column without nulls behind each other; no copy."""
-    if len(values) == 0:
+    if len(values) == 0 or values.buffers()[2] is None:
         return memoryview(b"")
     offsets = starts(values)
     return memoryview(values.buffers()[2])[offsets[0] : offsets[-1]]
