@@ -3,22 +3,30 @@
 import csv
 import json
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from penstock.backend import keys
 from penstock.backend.embedded import EmbeddedServer
-from penstock.lake import Lake
+from penstock.lake import Lake, tables
 from penstock.message.ids import new_id
+from tests.lake.burying import Letter, after, bury
 from tests.lake.pouring import Row, pour
 
-COMMAND = [sys.executable, "-c", "from penstock.cli.main import main; main()", "lake"]
+COMMAND = [sys.executable, "-c", "from penstock.cli.main import main; main()"]
 
 
 def run(*arguments: str, code: int = 0) -> str:
-    """What it prints; on stderr, if it fails."""
+    """What `penstock lake` prints; on stderr, if it fails."""
+    return penstock("lake", *arguments, code=code)
+
+
+def penstock(*arguments: str, code: int = 0) -> str:
     done = subprocess.run(
         [*COMMAND, *arguments], env={**os.environ, "COLUMNS": "120"}, stdin=subprocess.DEVNULL, capture_output=True,
         text=True, timeout=50, check=False,
@@ -55,7 +63,7 @@ def test_the_files_of_a_table_are_all_that_other_readers_need(lake: str) -> None
     assert len(files) == 6
     assert all(Path(file).is_file() for file in files)
     assert run("files", "raw", "--lake", lake, "--topic", "other") == ""
-    assert "it has raw and malformed" in run("files", "cooked", "--lake", lake, code=1)
+    assert "it has dead, malformed, raw" in run("files", "cooked", "--lake", lake, code=1)
     assert "is no lake" in run("files", "raw", "--lake", "/nowhere", code=1)
 
 
@@ -80,3 +88,99 @@ def test_a_replay_brings_back_what_its_dry_run_says(lake: str) -> None:
         with redis.Redis.from_url(server.url) as client:
             found = [int(fields[b"payload"]) for _, fields in client.xrange("orders:again")]
     assert found == list(range(5, 1500, 100))
+
+
+@pytest.fixture
+def failing(lake: str) -> tuple[str, list[str]]:
+    """A lake in which every hundredth message died in a group; in another, one did."""
+    opened = Lake.open(lake)
+    ids = [row["id"] for row in sql(lake, "SELECT id FROM messages ORDER BY ts")]
+    wanted = ids[7:1400:100]
+    bury(opened, [
+        *(Letter(id=id, died=after(number), reason=f"no customer {number}") for number, id in enumerate(wanted)),
+        Letter(id=ids[8], died=after(9), reason="no customer 8", group="mail"),
+        Letter(id=ids[9], died=after(9), reason="no stock"),
+    ])  # fmt: skip
+    return lake, wanted
+
+
+def sql(lake: str, query: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = tables.query(Lake.open(lake), query).to_pylist()
+    return rows
+
+
+def test_failures_come_in_every_form(failing: tuple[str, list[str]], tmp_path: Path) -> None:
+    lake, wanted = failing
+    told = [json.loads(line) for line in run("failures", "--lake", lake).splitlines()]
+    first, *others = [(one["group"], one["letters"], one["pattern"]) for one in told]
+    assert first == ("billing", len(wanted), "no customer <n>")
+    assert sorted(others) == [("billing", 1, "no stock"), ("mail", 1, "no customer <n>")]
+    rows = list(csv.DictReader(run("failures", "--lake", lake, "-o", "csv").splitlines()))
+    assert [row["cluster"] for row in rows] == [one["id"] for one in told]
+    chosen = ["--group", "mail", "--topic", "orders", "--since", "2026-03-01T08:00Z", "--until", "1h"]
+    some = run("failures", "--lake", lake, *chosen, "-o", "table")
+    assert "mail" in some
+    assert "billing" not in some
+    page = tmp_path / "report.html"
+    run("failures", "--lake", lake, "--html", str(page))
+    assert page.read_text().count("<article") == 3
+
+
+def test_the_command_of_a_failure_replays_just_its_messages(failing: tuple[str, list[str]]) -> None:
+    lake, wanted = failing
+    command = json.loads(run("failures", "--lake", lake).splitlines()[0])["replay"]
+    # What died since then is none of its business.
+    (late,) = sql(lake, "SELECT id FROM raw WHERE seq = 11")
+    bury(Lake.open(lake), [Letter(id=late["id"], died=after(500), reason="no customer 99")])
+    program, *arguments = shlex.split(command)
+    assert program == "penstock"
+    with EmbeddedServer.start(ephemeral=True) as server:
+        import redis
+
+        with redis.Redis.from_url(server.url) as client:
+            client.xgroup_create("orders", "billing", mkstream=True)
+            penstock(*arguments, "--url", server.url)
+            found = client.xrange(keys.retry("orders", "billing"))
+            assert [fields[b"id"].decode() for _, fields in found] == wanted
+            assert client.xlen("orders") == 0
+
+
+def test_a_message_is_traced_through_lake_and_server(failing: tuple[str, list[str]]) -> None:
+    lake, wanted = failing
+    told = [json.loads(line) for line in penstock("trace", wanted[2], "--lake", lake).splitlines()]
+    assert [(one["what"], one["group"]) for one in told] == [
+        ("dead", "billing"), ("published", None), ("now", "billing"),
+    ]  # fmt: skip
+    assert "is not in the lake" in penstock("trace", new_id(), "--lake", lake, code=1)
+    with EmbeddedServer.start(ephemeral=True) as server:
+        import redis
+
+        with redis.Redis.from_url(server.url) as client:
+            client.xgroup_create("orders", "billing", mkstream=True)
+            run("replay", "--lake", lake, "--id", "r1", "--ids", wanted[2], "--group", "billing", "--url", server.url)
+            arguments = [wanted[2].upper(), "--lake", lake, "--url", server.url, "-o", "csv"]
+            rows = list(csv.DictReader(penstock("trace", *arguments).splitlines()))
+    assert [row["what"] for row in rows] == ["dead", "published", "now", "now"]
+    assert rows[-1]["detail"] == "ready to be tried again, replayed as r1"
+
+
+def test_no_spark_is_loaded_to_look_at_a_lake(failing: tuple[str, list[str]]) -> None:
+    lake, (id, *_) = failing
+    commands = (["trace", id], ["lake", "failures"], ["lake", "query", f"SELECT seq FROM raw WHERE id = '{id}'"])
+    calls = "; ".join(f"main({[*command, '--lake', lake]})" for command in commands)
+    code = f"import sys; from penstock.cli.main import main; {calls}; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=50, check=True)
+    loaded = {name.partition(".")[0] for name in done.stdout.splitlines()[-1].split()}
+    assert {"penstock", "duckdb"} <= loaded
+    assert not loaded & {"pyspark", "py4j"}
+
+
+def test_a_query_says_how_many_files_it_opened(lake: str) -> None:
+    (found,) = sql(lake, "SELECT id FROM raw WHERE seq = 700")
+    done = subprocess.run(
+        [*COMMAND, "lake", "query", f"SELECT seq FROM raw WHERE id = '{found['id']}'", "--lake", lake, "--verbose"],
+        capture_output=True, text=True, timeout=50, check=True,
+    )  # fmt: skip
+    assert json.loads(done.stdout) == {"seq": 700}
+    # Its own, and one that has an old message once more.
+    assert done.stderr == "2 of 6 files of the lake were opened\n"

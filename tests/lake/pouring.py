@@ -38,14 +38,14 @@ class Row(NamedTuple):
         return self.ts.date().isoformat()
 
 
-def pour(lake: Lake, rows: list[Row]) -> None:
-    """One commit, with a file for each topic and day."""
+def pour(lake: Lake, rows: list[Row], **cells: Any) -> None:
+    """One commit, with a file for each topic and day; `cells` are the same in every row."""
     staging = lake.staging("test")
     files = []
     for number, (topic, day) in enumerate(sorted({(row.topic, row.day) for row in rows})):
         file = staging / f"{number}.parquet"
         ours = [row for row in rows if (row.topic, row.day) == (topic, day)]
-        pq.write_table(pa.Table.from_pylist([_cells(row) for row in ours], SCHEMA), file)
+        pq.write_table(pa.Table.from_pylist([{**_cells(row), **cells} for row in ours], SCHEMA), file)
         place = {"topic": topic, "date": day}
         files.append(staged_file(lake.path, file, f"{staging.name}-{number}", "raw", place))
     count = lake.snapshot().writers.get("test", -1) + 1

@@ -6,11 +6,15 @@ Arguments: the directory of the run, the server's URL, then the pipelines, each 
 import json
 import os
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import redis
+
 from penstock.spark import session
+from tests.spark import gallows
 from tests.spark.killing import KillingArchive, KillingSource, hang_over_the_lake
 
 if TYPE_CHECKING:
@@ -54,13 +58,27 @@ def run(spark: "SparkSession", kind: str, topic: str, place: Path, url: str) -> 
     sink.option("checkpointLocation", str(place / "checkpoint")).trigger(availableNow=True).start().awaitTermination()
 
 
+def wait_for(url: str) -> None:
+    """Until the server is back, if it was killed: else one kill could use up all failures that are allowed."""
+    deadline = time.monotonic() + 20
+    while True:
+        try:
+            with redis.Redis.from_url(url, retry=None) as client:
+                client.ping()
+                return
+        except redis.RedisError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
+
+
 def main(directory: str, url: str, *pipelines: str) -> None:
     place = Path(directory)
     spark = session("kills", "local[2,4]", {"spark.sql.shuffle.partitions": 3, "spark.driver.memory": "1g"})
     spark.dataSource.register(KillingSource)
     hang_over_the_lake()
     jvm = spark.sparkContext._gateway.proc.pid  # type: ignore[union-attr]
-    (place / "driver.pid").write_text(f"{jvm} {os.getpid()}")
+    gallows.offer(place, "driver", jvm, os.getpid())
     for pipeline in pipelines:
         kind, topic = pipeline.split(" ")
         for failures in range(MOST_FAILURES + 1):
@@ -72,6 +90,7 @@ def main(directory: str, url: str, *pipelines: str) -> None:
                     log.write(f"{kind}: {error}\n")
                 if failures == MOST_FAILURES:
                     raise
+                wait_for(url)
     if "archive" in {pipeline.split(" ")[0] for pipeline in pipelines}:
         rows = spark.read.parquet(str(place / "archive" / "lake")).select("id", "entry_id").collect()
         (place / "archived.json").write_text(json.dumps([list(row) for row in rows]))

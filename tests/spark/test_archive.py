@@ -1,20 +1,25 @@
 """The archive: every entry once in the lake, for every reader, and again after whatever went wrong."""
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 import pytest
 import redis
 
-from penstock.errors import ConfigurationError
+from penstock.errors import ConfigurationError, LakeError
 from penstock.lake import Lake, tables
 from penstock.message.ids import new_id
 from penstock.spark.pipelines import archive as pipeline
+from penstock.spark.pipelines import batches
 from penstock.spark.pipelines.archive import Archive
+from penstock.spark.pipelines.progress import Progress
+from tests.lake.dying import give_up
 from tests.support.servers import Server
 
 if TYPE_CHECKING:
@@ -133,9 +138,9 @@ def test_a_batch_that_failed_before_its_commit_is_written_by_the_next_run(
         raise OSError("no space left on device")
 
     with monkeypatch.context() as patched:
-        target: Any = pipeline.Lake if step == "Lake.commit" else pipeline
+        target: Any = Lake if step == "Lake.commit" else batches
         patched.setattr(target, step.rpartition(".")[2], fail)
-        with pytest.raises(Exception, match="no space left on device"):
+        with pytest.raises(LakeError, match=r"the archive 'archive' to .* failed: .*no space left on device"):
             job.run(spark)
     assert failed == [1]
     lake = Lake.open(tmp_path / "lake")
@@ -154,10 +159,89 @@ def test_another_checkpoint_must_not_bring_what_is_there(
     lake = Lake.open(tmp_path / "lake")
 
     again = archiving(server, tmp_path / "lake", topic, name="again", group="other")
-    with pytest.raises(Exception, match=f"has topic '{topic}' up to entry .* already"):
+    with pytest.raises(LakeError, match=f"has topic '{topic}' up to entry .* already"):
         again.run(spark)
 
     assert by_duckdb(lake) == dict.fromkeys(ids, 1)
+
+
+def test_dead_letters_come_along_before_and_after_and_now_and_then(
+    spark: "SparkSession", server: Server, admin: "redis.Redis", topic: str, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(pipeline, "_NOW_AND_THEN_SECONDS", 0.0)
+    ids = asyncio.run(give_up(server.url, topic, [{"n": 1}]))
+    job = archiving(server, tmp_path / "lake", topic)
+    lake, stop = Lake.create(tmp_path / "lake"), Event()
+
+    def watch(progress: Progress) -> None:
+        there = sum(file.rows for file in lake.snapshot().of("dead"))
+        if there == len(ids) == 1:
+            ids.extend(asyncio.run(give_up(server.url, topic, [{"n": 2}])))
+        elif there == progress.done == 2:
+            stop.set()
+
+    assert job.run(spark, watch, every=timedelta(milliseconds=100), stop=stop) == 2
+    found = tables.query(lake, "SELECT raw.id FROM raw JOIN dead USING (topic, id, entry_id)")["id"].to_pylist()
+    assert sorted(found) == sorted(ids)
+    asyncio.run(give_up(server.url, topic, [{"n": 3}]))
+    assert archiving(server, tmp_path / "lake", topic, dead=False).run(spark) == 1
+    assert len(tables.query(lake, "SELECT * FROM dead")) == 2
+
+
+def test_progress_tells_what_is_done_and_what_is_to_come(
+    spark: "SparkSession", server: Server, admin: "redis.Redis", topic: str, tmp_path: Path
+) -> None:
+    publish(admin, topic, 300)
+    job = archiving(server, tmp_path / "lake", topic, f"{topic}:none", per_batch=100)
+    for expected in (300, 40):
+        seen: list[Progress] = []
+        assert job.run(spark, seen.append) == expected
+        assert {progress.done + (progress.lag or 0) for progress in seen} == {expected}
+        assert (seen[0].done, seen[0].rate, seen[0].eta) == (0, 0.0, None)
+        assert [progress.done for progress in seen] == sorted(progress.done for progress in seen)
+        assert (seen[-1].lag, seen[-1].eta) == (0, timedelta(0))
+        assert seen[-1].rate > 0
+        publish(admin, topic, 40)
+
+
+@pytest.mark.parametrize("every", [pytest.param(None, marks=pytest.mark.full), timedelta(milliseconds=50)])
+def test_a_run_that_is_asked_to_end_finishes_its_batch_and_begins_no_other(
+    spark: "SparkSession", server: Server, admin: "redis.Redis", topic: str, tmp_path: Path, every: timedelta | None
+) -> None:
+    ids = publish(admin, topic, 300)
+    job, stop = archiving(server, tmp_path / "lake", topic, per_batch=50), Event()
+
+    def watch(progress: Progress) -> None:
+        if progress.done:
+            stop.set()
+
+    brought = job.run(spark, watch, every=every, stop=stop)
+
+    lake = Lake.open(tmp_path / "lake")
+    assert 0 < brought < 300
+    assert brought % 50 == 0
+    assert by_duckdb(lake) == dict.fromkeys(ids[:brought], 1)
+    assert lake.staged() == []
+    assert brought + job.run(spark) == 300
+    assert by_duckdb(lake) == dict.fromkeys(ids, 1)
+
+
+def test_a_continuous_run_that_has_nothing_to_do_ends_when_it_is_asked(
+    spark: "SparkSession", server: Server, admin: "redis.Redis", topic: str, tmp_path: Path
+) -> None:
+    ids = publish(admin, topic, 20)
+    stop = Event()
+
+    def watch(progress: Progress) -> None:
+        if progress.done == 20 == len(ids):
+            ids.extend(publish(admin, topic, 5))
+        if progress.done == 25:
+            stop.set()
+
+    job = archiving(server, tmp_path / "lake", topic)
+    assert job.run(spark, watch, every=timedelta(milliseconds=50), stop=stop) == 25
+    assert by_duckdb(Lake.open(tmp_path / "lake")) == dict.fromkeys(ids, 1)
 
 
 @pytest.mark.parametrize(
@@ -166,6 +250,8 @@ def test_another_checkpoint_must_not_bring_what_is_there(
         (lambda: Archive(lake="l", topics="orders"), "topics must be a list"),
         (lambda: Archive(lake="l", topics=[]), "topics must be a list"),
         (lambda: Archive(lake="l", topics=["a"], name="a/b"), "option name is 'a/b'"),
+        (lambda: Archive(lake="l", topics=["a"], per_batch=0), "option per_batch must be a whole number"),
+        (lambda: Archive(lake="l", topics=["a"], dead="no"), "option dead must be True or False"),  # type: ignore[arg-type]
     ],
 )
 def test_what_cannot_work_is_refused(make: "Callable[[], Archive]", complaint: str) -> None:

@@ -1,7 +1,9 @@
 """Replay from a lake: exactly what was asked, in order, once per replay id. No JVM is needed."""
 
 import json
+import shlex
 import time
+from collections import Counter
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -9,14 +11,21 @@ from typing import Any
 import pytest
 import redis
 
-from penstock.errors import ConfigurationError, LakeError
+from penstock import Delivery, Reject, Subscription
+from penstock.backend import keys
+from penstock.backend.address import parse
+from penstock.backend.redis.blocking import BlockingLink
+from penstock.errors import ConfigurationError, GroupMissingError, LakeError
 from penstock.lake import Lake
+from penstock.lake.dead_letters import copy_dead_letters
+from penstock.lake.failures import failures
 from penstock.lake.selection import Selection
 from penstock.message.ids import new_id
 from penstock.spark.pipelines.replay import Replay
 from penstock.spark.sink.outflow import Outflow
 from tests.lake.pouring import START, Row, pour
 from tests.support.servers import Server
+from tests.support.stage import QUICK, Stage
 
 FIRSTS = [number for number in range(2500) if number != 1700]
 BOTH = pytest.mark.parametrize("server", ["valkey", "redis"], indirect=True)
@@ -131,6 +140,9 @@ def test_a_rate_is_kept(server: Server, admin: "redis.Redis", topic: str, lake: 
         (lambda: Selection(since=START, until=START), "is not before until"),
         (lambda: Replay(lake="l", id=""), "option id must be a text"),
         (lambda: Replay(lake="l", id="r", rate=0), "option rate is 0"),
+        (lambda: Replay(lake="l", id="r", group=""), "group"),
+        (lambda: Replay(lake="l", id="r", group="penstock"), "Penstock's own"),
+        (lambda: Replay(lake="l", id="r" * 300, group="g"), "replay"),
     ],
 )
 def test_what_cannot_work_is_refused(make: Any, complaint: str) -> None:
@@ -141,3 +153,166 @@ def test_what_cannot_work_is_refused(make: Any, complaint: str) -> None:
 def test_a_condition_that_makes_no_sense_is_told(server: Server, lake: Lake) -> None:
     with pytest.raises(LakeError, match="nonsense"):
         replay(server, lake, selection=Selection(where="nonsense = 1")).plan()
+
+
+DEDUPE = Subscription(dedupe=timedelta(hours=1))
+
+
+@BOTH
+@pytest.mark.parametrize("options", [Subscription(), DEDUPE], ids=["plain", "dedupe"])
+async def test_one_group_handles_them_again_and_no_other(
+    server: Server, admin: "redis.Redis", topic: str, tmp_path: Path, options: Subscription
+) -> None:
+    seen: Counter[tuple[str, int]] = Counter()
+    states: list[Any] = []
+    async with Stage(server.url, admin, topic) as stage:
+        buses = [stage.bus(group, options=options) for group in ("billing", "mail")]
+        for bus in buses:
+
+            @bus.on(dict)
+            async def handle(event: Delivery[Any]) -> None:
+                seen[event.group, event.body["n"]] += 1
+                states.append((event.group, event.entry.state))
+
+        receipts = await buses[0].publish_many([{"n": number} for number in range(30)])
+        async with stage.running(*buses):
+            await stage.settled("billing", "mail")
+            assert set(seen.values()) == {1}
+            states.clear()
+            lake = Lake.create(tmp_path / "lake")
+            pour_published(lake, admin, topic)
+            chosen = [receipts[number].id for number in (3, 4, 20)]
+            job = replay(server, lake, id="ticket 17", group="billing", selection=Selection(ids=chosen))
+            assert [day.messages for day in job.plan()] == [3]
+            assert job.run() == job.run() == 3
+            await stage.settled("billing", "mail")
+            assert replay(server, lake, id="ticket 18", group="billing", selection=Selection(ids=chosen[:1])).run() == 1
+            await stage.settled("billing", "mail")
+    again = {key: count for key, count in seen.items() if count > 1}
+    assert again == {("billing", 3): 3, ("billing", 4): 2, ("billing", 20): 2}
+    assert [(group, state.replay, state.replays, state.attempt) for group, state in states] == [
+        *[("billing", "ticket 17", 1, 1)] * 3, ("billing", "ticket 18", 1, 1),
+    ]  # fmt: skip
+    assert admin.xlen(topic) == 30
+    assert set(admin.smembers(keys.TOPICS)) >= {topic.encode()}
+    assert not [name for name in admin.smembers(keys.TOPICS) if keys.is_retry(name.decode())]
+
+
+def pour_published(lake: Lake, admin: "redis.Redis", topic: str) -> None:
+    """What is on the topic, as an archive would have it but for its times."""
+    rows = admin.xrange(topic)
+    for number, (_, fields) in enumerate(rows):
+        pour(lake, [Row(topic, number, fields[b"id"].decode())], payload=fields[b"payload"].decode())
+
+
+async def test_what_fails_again_becomes_a_dead_letter_of_that_replay(
+    server: Server, admin: "redis.Redis", topic: str, tmp_path: Path
+) -> None:
+    async with Stage(server.url, admin, topic) as stage:
+        bus = stage.bus("billing", retry=QUICK)
+
+        @bus.on(dict)
+        async def handle(event: Delivery[Any]) -> None:
+            if event.entry.state.replay:
+                raise Reject("still no such customer")
+
+        receipt = await bus.publish({"n": 1})
+        async with stage.running(bus):
+            await stage.settled("billing")
+            lake = Lake.create(tmp_path / "lake")
+            pour_published(lake, admin, topic)
+            replay(server, lake, id="r7", group="billing").run()
+            await stage.settled("billing")
+            (letter,) = [letter async for letter in bus.dead]
+    assert (letter.id, letter.replay, letter.reason) == (receipt.id, "r7", "still no such customer")
+
+
+async def test_the_messages_of_a_failure_go_back_to_the_group_that_failed(
+    server: Server, admin: "redis.Redis", topic: str, tmp_path: Path
+) -> None:
+    """From a real dead letter to its cluster, and by the command of that back to the handler, which is mended."""
+    seen: list[tuple[str, int]] = []
+    is_mended = False
+    async with Stage(server.url, admin, topic) as stage:
+        buses = [stage.bus(group) for group in ("billing", "mail")]
+        for bus in buses:
+
+            @bus.on(dict)
+            async def handle(event: Delivery[Any]) -> None:
+                if event.group == "billing" and event.body["n"] % 5 == 0 and not is_mended:
+                    raise Reject(f"no such customer: {event.body['n']}" if event.body["n"] else "no customer at all")
+                seen.append((event.group, event.body["n"]))
+
+        await buses[0].publish_many([{"n": number} for number in range(21)])
+        async with stage.running(*buses):
+            await stage.settled("billing", "mail")
+            lake = Lake.create(tmp_path / "lake")
+            pour_published(lake, admin, topic)
+            with BlockingLink.open(parse(server.url)) as link:
+                assert copy_dead_letters(lake, link, [topic]) == 5
+            largest, other = failures(lake)
+            assert (largest.group, largest.letters, largest.pattern) == ("billing", 4, "no such customer: <n>")
+            assert (other.letters, other.error) == (1, "penstock.delivery.outcome.Reject")
+            seen.clear()
+            is_mended = True
+            words = shlex.split(largest.replay_command(lake.path))
+            options = dict(zip(words[3::2], words[4::2], strict=True))
+            chosen = Selection(topics=[options["--topics"]], where=options["--where"])
+            assert replay(server, lake, id=options["--id"], group=options["--group"], selection=chosen).run() == 4
+            await stage.settled("billing", "mail")
+    assert sorted(seen) == [("billing", 5), ("billing", 10), ("billing", 15), ("billing", 20)]
+
+
+def test_the_order_is_kept_for_a_group_and_a_cut_goes_on(
+    server: Server, admin: "redis.Redis", topic: str, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    admin.xgroup_create(f"{topic}:again", "g", mkstream=True)
+    job = replay(server, lake, to=f"{topic}:again", group="g", selection=Selection(topics=[topic]))
+    real, calls = Outflow.write, []
+
+    def dying(self: Outflow, rows: Any) -> None:
+        calls.append(len(rows))
+        if sum(calls) > 1300:
+            raise KeyboardInterrupt
+        real(self, rows)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Outflow, "write", dying)
+        with pytest.raises(KeyboardInterrupt):
+            job.run()
+    retry = keys.retry(f"{topic}:again", "g")
+    assert 1000 <= len(numbers(admin, retry)) < 2499
+
+    assert job.run() == 2499
+
+    found = numbers(admin, retry)
+    assert sorted(found) == FIRSTS
+    assert found[:1000] == list(range(1000))
+    assert admin.xlen(f"{topic}:again") == 0
+    last = admin.xrange(retry, count=1)[0][1]
+    assert list(last)[-1] == b"penstock-delivery"
+
+
+@pytest.mark.parametrize("exists", [True, False])
+def test_a_group_that_is_not_there_is_told_before_anything_is_written(
+    server: Server, admin: "redis.Redis", topic: str, lake: Lake, exists: bool
+) -> None:
+    admin.xgroup_create(f"{topic}:b", "billing", mkstream=True)
+    if exists:
+        admin.xgroup_create(topic, "mail", mkstream=True)
+    complaint = r"no such group \(it has: mail\)" if exists else "no such topic"
+    with pytest.raises(GroupMissingError, match=complaint):
+        replay(server, lake, group="billing").run()
+    assert not admin.exists(keys.retry(topic, "billing"))
+    assert numbers(admin, keys.retry(f"{topic}:b", "billing")) == []
+
+
+def test_files_in_which_nothing_can_be_chosen_are_not_opened(server: Server, topic: str, lake: Lake) -> None:
+    """What is not needed may as well be gone."""
+    state = lake.snapshot()
+    chosen = Selection(topics=[topic], since=START + timedelta(days=1), until=START + timedelta(days=1.5))
+    days = replay(server, lake, selection=chosen).plan()
+    for path, file in state.files.items():
+        if file.partition != {"topic": topic, "date": days[0].date}:
+            (lake.path / path).unlink()
+    assert replay(server, lake, selection=chosen).plan() == days

@@ -14,11 +14,14 @@ from penstock.lake import tables as sql_tables
 Form = Annotated[Literal["table", "json", "csv"] | None, Parameter(name=["--output", "-o"])]
 
 
-def query(sql: str, /, *, lake: Path, output: Form = None) -> None:
+def query(
+    sql: str, /, *, lake: Path, output: Form = None, verbose: Annotated[bool, Parameter(negative=())] = False
+) -> None:
     """Ask the tables of a lake in SQL.
 
     The tables are raw (every entry that is a message, once), malformed (every entry that is none), messages (every
-    message of a topic once, however often it was published) and files.
+    message of a topic once, however often it was published), files, and, once dead letters were archived, dead and
+    failures. A query of one table with WHERE id = '...' opens only the files that may hold that message.
 
     Parameters
     ----------
@@ -28,10 +31,17 @@ def query(sql: str, /, *, lake: Path, output: Form = None) -> None:
         The lake's directory.
     output
         table, json (one object per line) or csv; a table on a terminal, else json, unless given.
+    verbose
+        Say also how many files of the lake were opened.
     """
-    found = sql_tables.query(Lake.open(lake), sql)
+    opened = Lake.open(lake)
+    state = opened.snapshot()
+    needed = sql_tables.needed_by(sql, state)
+    found = sql_tables.query(opened, sql, needed)
     if found is not None:
         print_table(found, output)
+    if verbose:
+        print(f"{len(needed.files):,} of {len(state.files):,} files of the lake were opened", file=sys.stderr)
 
 
 def tables(*, lake: Path, output: Form = None) -> None:
@@ -59,15 +69,16 @@ def files(table: str, /, *, lake: Path, topic: str | None = None) -> None:
     Parameters
     ----------
     table
-        raw or malformed.
+        raw, malformed, dead, or whatever else `penstock lake tables` shows.
     lake
         The lake's directory.
     topic
         Only those of this topic.
     """
-    if table not in (sql_tables.RAW, sql_tables.MALFORMED):
-        raise ConfigurationError(f"a lake has no files of a table {table!r}: it has raw and malformed")
     opened = Lake.open(lake)
+    known = {*sql_tables.COLUMNS, *(file.table for file in opened.snapshot().files.values())}
+    if table not in known:
+        raise ConfigurationError(f"a lake has no files of a table {table!r}: it has {', '.join(sorted(known))}")
     wanted = {} if topic is None else {"topic": topic}
     for file in opened.snapshot().of(table, **wanted):
         sys.stdout.write(f"{opened.path / file.path}\n")

@@ -1,19 +1,38 @@
-"""`penstock pipeline`: Spark copies streams to a lake."""
+"""`penstock pipeline archive`: Spark copies streams to a lake."""
 
+import logging
+import signal
 import sys
 import time
+from datetime import timedelta
 from pathlib import Path
+from threading import Event
+from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from penstock.cli.copying import copying
+from penstock.cli.redirecting import stderr_to
 from penstock.cli.usage import UsageError
+from penstock.lake import Lake
+from penstock.process import stopped_by_signals
 
-_COLUMNS = (SpinnerColumn(), TextColumn("{task.description}"), MofNCompleteColumn(), TimeElapsedColumn())
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
-def archive(*topics: str, lake: Path, url: str | None = None, group: str = "lake", name: str = "archive") -> None:
+def archive(
+    *topics: str,
+    lake: Path,
+    url: str | None = None,
+    group: str = "lake",
+    name: str = "archive",
+    every: timedelta | None = None,
+    dead: bool = True,
+) -> None:
     """Copy what is new in topics to a lake, once, and end: for cron. Needs `pip install 'penstock[spark,lake]'`.
+
+    SIGTERM or Ctrl-C end it after the batch in progress; the next run goes on there. Asked twice, it ends at once.
 
     Parameters
     ----------
@@ -27,19 +46,33 @@ def archive(*topics: str, lake: Path, url: str | None = None, group: str = "lake
         The cursor on the server that shows how far the lake has come, and keeps retention from taking what it lacks.
     name
         Of the query: each has a checkpoint of its own in the lake.
+    every
+        Go on until SIGTERM or Ctrl-C, and look for new entries this often, like 10s.
+    dead
+        Copy the dead letters of the topics too.
     """
     if not topics:
         raise UsageError("Name at least one topic to archive.")
-    from penstock.spark import session
     from penstock.spark.pipelines.archive import Archive
 
+    job = Archive(lake=lake, topics=topics, url=url, group=group, name=name, dead=dead)
     console = Console(file=sys.stderr)
-    job = Archive(lake=lake, topics=topics, url=url, group=group, name=name)
-    with console.status("Starting Spark …"):
-        spark = session(f"penstock {name}")
-    started = time.monotonic()
-    with Progress(*_COLUMNS, console=console, transient=True) as bar:
-        task = bar.add_task("archiving", total=None)
-        rows = job.run(spark, lambda done: bar.update(task, completed=done))
+    spark = start_spark(console, Lake.create(lake), name)
+    stop, started = Event(), time.monotonic()
+    with stopped_by_signals(stop.set), copying(console, "archiving") as watch:
+        rows = job.run(spark, watch, every=every, stop=stop)
     took = time.monotonic() - started
-    console.print(f"Archived {rows:,} entries in {took:.1f} s ({rows / took:,.0f}/s)", highlight=False)
+    ending = " and stopped; run it again to go on" if stop.is_set() else ""
+    console.print(f"Archived {rows:,} entries in {took:.1f} s ({rows / took:,.0f}/s){ending}", highlight=False)
+
+
+def start_spark(console: Console, lake: Lake, name: str) -> "SparkSession":
+    """What Spark says goes to a file: its own words for an error are pages of Java."""
+    from penstock.spark import session
+
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it repeats errors, with their tracebacks
+    log = lake.log_file(name)
+    with console.status(f"Starting Spark, which logs to {log} …"), stderr_to(log):
+        spark = session(f"penstock {name}")
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Spark has put a handler of its own there
+    return spark

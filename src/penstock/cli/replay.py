@@ -1,4 +1,4 @@
-"""`penstock lake replay`: messages back from a lake to a topic."""
+"""`penstock lake replay`: messages back from a lake to a topic, or to one group of it."""
 
 import sys
 from pathlib import Path
@@ -20,6 +20,7 @@ def replay(
     id: str,
     selection: Annotated[Selection | None, Parameter(name="*")] = None,
     to: str | None = None,
+    group: str | None = None,
     url: str | None = None,
     rate: float | None = None,
     dry_run: Annotated[bool, Parameter(negative=())] = False,
@@ -33,7 +34,9 @@ def replay(
     id
         A name for this replay. Run again under the same name, it goes on; under another, it begins anew.
     to
-        The topic; without it, each message goes to the topic it came from, and so to every group of it.
+        The topic; without it, each message goes to the topic it came from.
+    group
+        Only this group of the topic gets them; without it, every group does.
     url
         The server, instead of $PENSTOCK_URL.
     rate
@@ -42,7 +45,8 @@ def replay(
         Only say what would be replayed.
     """
     console = Console(file=sys.stderr)
-    job = Replay(lake=lake, id=id, to=to, selection=selection or Selection(), url=url, rate=rate)
+    chosen = selection or Selection()
+    job = Replay(lake=lake, id=id, to=to, group=group, selection=chosen, url=url, rate=rate)
     days = job.plan()
     total = sum(day.messages for day in days)
     if dry_run:
@@ -51,7 +55,8 @@ def replay(
     with Progress(*_COLUMNS, console=console, transient=True) as bar:
         task = bar.add_task("", total=total)
         job.run(lambda done: bar.update(task, completed=done))
-    console.print(f"Replayed {total:,} messages as {id!r}", highlight=False)
+    place = f" to group {group!r}" if group else ""
+    console.print(f"Replayed {total:,} messages{place} as {id!r}", highlight=False)
 
 
 def _show(days: list[Day]) -> None:

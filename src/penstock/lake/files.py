@@ -41,8 +41,9 @@ def staged_file(
 
 
 def _bounds(footer: Any) -> "Iterator[tuple[str, tuple[str, str]]]":
-    names = footer.schema.names
-    for name in _BOUNDED:
-        found = [footer.row_group(group).column(names.index(name)).statistics for group in range(footer.num_row_groups)]
-        if found and all(one is not None and one.has_min_max for one in found):
+    # By their paths: a column inside another may have the same name.
+    places = {footer.schema.column(number).path: number for number in range(len(footer.schema.names))}
+    for name in filter(places.__contains__, _BOUNDED):
+        found = [footer.row_group(group).column(places[name]).statistics for group in range(footer.num_row_groups)]
+        if found and all(one is not None and one.has_min_max and isinstance(one.min, str) for one in found):
             yield name, (min(one.min for one in found), max(one.max for one in found))

@@ -12,7 +12,8 @@ staged was not, or will be moved.
 import os
 import secrets
 import shutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import takewhile
 from pathlib import Path
 from typing import Self
@@ -37,18 +38,22 @@ class Lake:
     def open(cls, path: str | os.PathLike[str]) -> Self:
         """`LakeError` if there is none."""
         lake = cls(path)
-        if not lake.exists():
-            raise LakeError(f"{lake.path} is no lake: it has no {_OWN}/commits; check the path, or archive to it first")
-        lake.settle()
+        with _naming(lake.path):
+            if not lake.exists():
+                raise LakeError(
+                    f"{lake.path} is no lake: it has no {_OWN}/commits; check the path, or archive to it first"
+                )
+            lake.settle()
         return lake
 
     @classmethod
     def create(cls, path: str | os.PathLike[str]) -> Self:
         """The lake at `path`, made if there is none. A directory that has other things in it is refused."""
         lake = cls(path)
-        if not lake.exists():
-            lake.make()
-        lake.settle()
+        with _naming(lake.path):
+            if not lake.exists():
+                lake.make()
+            lake.settle()
         return lake
 
     def exists(self) -> bool:
@@ -70,6 +75,15 @@ class Lake:
     def checkpoint(self, name: str) -> Path:
         """Where a query that writes to the lake keeps how far it is. It belongs to this lake and to no other."""
         return self.path / _OWN / "checkpoints" / name
+
+    def log_file(self, name: str) -> Path:
+        """Where programs that work for a query of this name write what they have to say; the last run's is kept."""
+        file = self.path / _OWN / "logs" / f"{name}.log"
+        with _naming(self.path):
+            file.parent.mkdir(exist_ok=True)
+            if file.exists():
+                file.replace(file.with_suffix(".log.1"))
+        return file
 
     def staging(self, writer: str) -> Path:
         """A new directory for files that are to be committed."""
@@ -135,6 +149,14 @@ class Lake:
             touched.update(takewhile(lambda directory: directory != self.path.parent, target.parents))
         for directory in touched:
             sync_directory(directory)
+
+
+@contextmanager
+def _naming(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise LakeError(f"the lake {path} cannot be opened: {error}") from error
 
 
 def _check_removed(state: Snapshot, commit: Commit) -> None:

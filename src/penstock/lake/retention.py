@@ -18,7 +18,7 @@ def drop_days(lake: Lake, *, older_than: timedelta, topic: str | None = None) ->
     last = (datetime.now(UTC) - older_than).date().isoformat()
     wanted = {} if topic is None else {"topic": topic}
     state = lake.snapshot()
-    found = [file for table in (tables.RAW, tables.MALFORMED) for file in state.of(table, **wanted)]
+    found = [file for table in (tables.RAW, tables.MALFORMED, tables.DEAD) for file in state.of(table, **wanted)]
     old = [file for file in found if file.partition["date"] < last]
     if old:
         _commit(lake, remove=tuple(file.path for file in old))

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 
 from penstock.errors import ConfigurationError
+from penstock.lake.manifest import DataFile
 from penstock.lake.tables import text
 from penstock.message.ids import canonical
 
@@ -24,7 +25,7 @@ class Selection:
     """Entries before this moment."""
 
     where: str = ""
-    """SQL about the columns of the table `raw`."""
+    """SQL about the columns of the table `raw`. It may ask other tables of the lake, too."""
 
     def __post_init__(self) -> None:
         for name in ("topics", "ids", "types", "keys"):
@@ -44,6 +45,16 @@ class Selection:
     def sql(self) -> str:
         """A condition, which may be put behind WHERE."""
         return " AND ".join(self._conditions()) or "true"
+
+    def may_be_in(self, file: DataFile) -> bool:
+        """False only if no row of that file is chosen."""
+        for column, values in (("topic", self.topics), ("id", self.ids)):
+            if values and not any(file.may_hold(column, value) for value in values):
+                return False
+        date = file.partition.get("date", "")
+        too_old = self.since is not None and date < self.since.astimezone(UTC).date().isoformat()
+        too_new = self.until is not None and date > self.until.astimezone(UTC).date().isoformat()
+        return not date or not (too_old or too_new)
 
     def _conditions(self) -> Iterator[str]:
         for column, values in (("topic", self.topics), ("id", self.ids), ("type", self.types), ("key", self.keys)):

@@ -3,21 +3,28 @@
 raw         every entry that is a message, once
 malformed   every entry that is none, once, with the reason, and its fields and values as they are
 messages    of `raw` the first entry of each message: every (topic, id) once
+dead        every dead letter, once, with why it died, and its fields and values as they are
 files       what the lake consists of
+failures    the table `dead`, with what its letters have in common: see `fingerprints`
+
+Every other table that something has written to the lake is there under its name. So is every topic, for `query`, with
+a column for each field of its payloads: see `topic_views`.
 """
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import LakeError, SetupError
+from penstock.lake import fingerprints
 from penstock.lake.lake import Lake
 from penstock.lake.manifest import DataFile, Snapshot
+from penstock.lake.pruning import asked, holding
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-RAW, MALFORMED = "raw", "malformed"
-_COLUMNS = {
+RAW, MALFORMED, DEAD = "raw", "malformed", "dead"
+ENVELOPE = {
     "entry_id": "VARCHAR",
     "ts": "TIMESTAMP WITH TIME ZONE",
     "seq": "BIGINT",
@@ -32,7 +39,30 @@ _COLUMNS = {
     "reason": "VARCHAR",
     "fields": "BLOB[]",
 }
-_PARTITIONS = {"topic": "VARCHAR", "date": "VARCHAR"}
+_LETTER = {
+    "letter_id": "VARCHAR",
+    "died": "TIMESTAMP WITH TIME ZONE",
+    "group": "VARCHAR",
+    "entry_id": "VARCHAR",
+    "id": "VARCHAR",
+    "type": "VARCHAR",
+    "reason": "VARCHAR",
+    "error": "VARCHAR",
+    "traceback": "VARCHAR",
+    "traceparent": "VARCHAR",
+    "attempts": "BIGINT",
+    "first": "TIMESTAMP WITH TIME ZONE",
+    "last": "TIMESTAMP WITH TIME ZONE",
+    "replay": "VARCHAR",
+    "replays": "BIGINT",
+    "lost": "BOOLEAN",
+    "details": "MAP(VARCHAR, VARCHAR)",
+    "fields": "BLOB[]",
+    "broken": "VARCHAR",
+    "payload": "VARCHAR",
+}
+COLUMNS = {RAW: ENVELOPE, MALFORMED: ENVELOPE, DEAD: _LETTER}
+PARTITIONS = {"topic": "VARCHAR", "date": "VARCHAR"}
 _MESSAGES = """
     SELECT * FROM raw
     QUALIFY row_number() OVER (PARTITION BY topic, id ORDER BY ts, seq, entry_id) = 1
@@ -50,10 +80,14 @@ def connect(lake: Lake, state: Snapshot | None = None, **values: str) -> "DuckDB
     Only files that may hold rows with all of `values` are in them: what a query does not need is not opened.
     """
     state = state or lake.snapshot()
-    connection: DuckDBPyConnection = _duckdb().connect()
-    connection.execute("SET TimeZone = 'UTC'")
-    for table in (RAW, MALFORMED):
-        connection.execute(f"CREATE VIEW {table} AS {rows_of(lake, state.of(table, **values))}")
+    connection = plain()
+    for table in COLUMNS:
+        connection.execute(f"CREATE VIEW {table} AS {rows_of(lake, state.of(table, **values), table)}")
+    for table in sorted({file.table for file in state.files.values()} - COLUMNS.keys()):
+        if files := state.of(table, **values):
+            connection.execute(f"CREATE VIEW {name(table)} AS SELECT * FROM {_parquet(lake, files)}")  # noqa: S608
+    for statement in fingerprints.DEFINITIONS:
+        connection.execute(statement)
     connection.execute(f"CREATE VIEW messages AS {_MESSAGES}")
     connection.execute(_FILES)
     if rows := [_described(file) for file in state.files.values()]:
@@ -61,20 +95,36 @@ def connect(lake: Lake, state: Snapshot | None = None, **values: str) -> "DuckDB
     return connection
 
 
+def plain() -> "DuckDBPyConnection":
+    """A connection without any table, in which times are those of UTC."""
+    connection: DuckDBPyConnection = _duckdb().connect()
+    connection.execute("SET TimeZone = 'UTC'")
+    return connection
+
+
 def _described(file: DataFile) -> tuple[str, str, str | None, str | None, int, int]:
     return file.path, file.table, file.partition.get("topic"), file.partition.get("date"), file.rows, file.size
 
 
-def rows_of(lake: Lake, files: Sequence[DataFile], *, named: bool = False) -> str:
+def rows_of(lake: Lake, files: Sequence[DataFile], table: str = RAW, *, named: bool = False) -> str:
     """SQL for the rows of these files with the columns of their partition; if `named`, also with where each is."""
-    columns = _COLUMNS | _PARTITIONS | ({"file": "VARCHAR", "file_row_number": "BIGINT"} if named else {})
+    columns = COLUMNS[table] | PARTITIONS | ({"file": "VARCHAR", "file_row_number": "BIGINT"} if named else {})
     if not files:
-        return "SELECT " + ", ".join(f"NULL::{kind} AS {name}" for name, kind in columns.items()) + " WHERE false"
+        return "SELECT " + ", ".join(f"NULL::{kind} AS {name(one)}" for one, kind in columns.items()) + " WHERE false"
+    extra = ", filename = 'file', file_row_number = true" if named else ""
+    return f"SELECT {', '.join(map(name, columns))} FROM {_parquet(lake, files, extra)}"  # noqa: S608 - ours, and quoted
+
+
+def stored(lake: Lake, files: Sequence[DataFile]) -> str:
+    """SQL for a table of these files, at least one: the columns that they have, and `file`, where each row is."""
+    return _parquet(lake, files, ", filename = 'file'")
+
+
+def _parquet(lake: Lake, files: Sequence[DataFile], extra: str = "") -> str:
     paths = ", ".join(text(str(lake.path / file.path)) for file in files)
-    kinds = ", ".join(f"{name}: {kind}" for name, kind in _PARTITIONS.items())
-    options = f"hive_partitioning = true, hive_types = {{{kinds}}}, union_by_name = true"
-    options += ", filename = 'file', file_row_number = true" if named else ""
-    return f"SELECT {', '.join(columns)} FROM read_parquet([{paths}], {options})"  # noqa: S608 - ours, and quoted
+    kinds = ", ".join(f"{column}: {PARTITIONS.get(column, 'VARCHAR')}" for column in files[0].partition)
+    hive = f"hive_partitioning = true, hive_types = {{{kinds}}}" if kinds else "hive_partitioning = false"
+    return f"read_parquet([{paths}], {hive}, union_by_name = true{extra})"
 
 
 def text(value: str) -> str:
@@ -82,14 +132,36 @@ def text(value: str) -> str:
     return "'" + value.replace("'", "''") + "'"
 
 
-def query(lake: Lake, sql: str) -> "Any":
+def name(value: str) -> str:
+    """A name as SQL writes it, whatever is in it."""
+    return '"' + value.replace('"', '""') + '"'
+
+
+def query(lake: Lake, sql: str, state: Snapshot | None = None) -> "Any":
     """The answer as an Arrow table, None if it has none; `LakeError` with DuckDB's words if it could not be found."""
-    with connect(lake) as connection:
-        try:
+    from penstock.lake import topic_views  # it is made of this module's words
+
+    state = state or needed_by(sql, lake.snapshot())
+    try:
+        with connect(lake, state) as connection:
+            topic_views.create(connection, lake, state, sql)
             found = connection.sql(sql)
             return None if found is None else found.to_arrow_table()
-        except errors() as error:
-            raise LakeError(f"the query failed: {error}") from error
+    except errors() as error:
+        raise LakeError(f"the query failed: {error}") from error
+
+
+def needed_by(sql: str, state: Snapshot) -> Snapshot:
+    """The lake without the files that a query need not open; for one with `WHERE id = '...'` that is most of them."""
+    with plain() as connection:
+        ((tree,),) = connection.execute("SELECT json_serialize_sql($sql)", {"sql": sql}).fetchall()
+    wanted = asked(tree)
+    return state if wanted is None else holding(state, wanted)
+
+
+def tokens(sql: str) -> list[tuple[int, str]]:
+    """The words of a query: at which byte each begins, and what kind of word it is."""
+    return [(start, kind.name) for start, kind in _duckdb().tokenize(sql)]
 
 
 def errors() -> type[Exception]:

@@ -1,45 +1,39 @@
-"""Streams into a lake: every entry once, whatever is killed when.
+"""Streams into a lake: every entry once, whatever is killed when."""
 
-Spark writes the files of a batch into a staging directory; one commit in the lake's log makes them part of it. A batch
-that comes again, because its driver died before Spark wrote down that it is done, is found in the log and skipped.
-"""
-
-import json
+import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from penstock.errors import ConfigurationError, LakeError
-from penstock.lake import Commit, DataFile, Lake, Reached, Snapshot
-from penstock.lake.files import staged_files
-from penstock.spark.options.boundaries import order
+from penstock.errors import ConfigurationError, ServerError
+from penstock.lake import Lake
+from penstock.lake.dead_letters import copy_dead_letters
+from penstock.options import check_count, check_flag
+from penstock.spark.connection.driver_link import Line
+from penstock.spark.connection.server import Server
 from penstock.spark.options.schemas import archived_schema
-from penstock.spark.source.offsets import Offset
+from penstock.spark.options.source import SourceOptions
+from penstock.spark.pipelines import causes
+from penstock.spark.pipelines.archived_batches import ArchivedBatches, StoppedError
+from penstock.spark.pipelines.batches import Batches
+from penstock.spark.pipelines.progress import Meter, Progress
+from penstock.spark.pipelines.running import start
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamReader
 
-RAW, MALFORMED = "raw", "malformed"
+Watch = Callable[[Progress], None]
 _LOOK_SECONDS = 1
-_PARTITIONS = ("table", "topic", "date")
-_COLUMNS = (
-    "entry_id",
-    "ts",
-    "try_cast(split_part(entry_id, '-', 2) AS bigint) AS seq",
-    *("id", "type", "key", "headers", "traceparent", "tracestate", "time", "payload"),
-    "_corrupt AS reason",
-    "_raw AS fields",
-    f"if(_corrupt IS NULL, '{RAW}', '{MALFORMED}') AS table",
-    "stream AS topic",
-    "coalesce(date_format(to_utc_timestamp(ts, current_timezone()), 'yyyy-MM-dd'), 'none') AS date",
-)
+_TIMES = {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}
+_NOW_AND_THEN_SECONDS = 30.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +50,9 @@ class Archive:
     group: str = "lake"
     name: str = "archive"
     per_batch: int = 1_000_000
+    dead: bool = True
+    """Copy the dead letters of the topics too, to the table `dead`."""
+
     options: "dict[str, str]" = field(default_factory=dict)
     """More options of the source."""
 
@@ -64,106 +61,108 @@ class Archive:
             raise ConfigurationError("option topics must be a list with at least one topic")
         if not self.name or quote(self.name, safe="") != self.name:
             raise ConfigurationError(f"option name is {self.name!r}: it must be letters, digits, '-', '_' and '.'")
+        check_count("option per_batch", self.per_batch)
+        check_flag("option dead", self.dead)
+        SourceOptions.parse(self._source)
 
-    def run(self, spark: "SparkSession", watch: Callable[[int], None] = lambda _: None) -> int:
-        """Copy what is there, and return how many entries that was; `watch` hears now and then how many it is yet."""
-        query = self.start(spark)
-        while not query.awaitTermination(_LOOK_SECONDS):
-            watch(_entries(query))
-        return _entries(query)
+    def run(
+        self,
+        spark: "SparkSession",
+        watch: Watch = lambda _: None,
+        *,
+        every: timedelta | None = None,
+        stop: Event | None = None,
+    ) -> int:
+        """Copy what is there, and return how many entries that was; with `every`, go on until `stop` is set.
 
-    def start(self, spark: "SparkSession", every: timedelta | None = None) -> "StreamingQuery":
-        """Copy what is there and end, or with `every` go on until the query is stopped."""
-        lake = Lake.create(self.lake)
-        place = lake.checkpoint(self.name)
-        writer = self._rows(spark).writeStream.queryName(self.name).option("checkpointLocation", str(place))
-        writer = writer.foreachBatch(_Batches(lake, self.name, place).write)
-        if every is None:
-            writer = writer.trigger(availableNow=True)
-        else:
-            writer = writer.trigger(processingTime=f"{every / timedelta(milliseconds=1):.0f} milliseconds")
-        with _setting(spark, "spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS"):
-            return writer.start()
+        `watch` hears now and then how far it is. Once `stop` is set, the batch in progress ends, and nothing begins
+        any more. What fails raises an error of Penstock that names the cause; the next run makes it good.
+        """
+        with self._telling():
+            server = Server.resolve(SourceOptions.parse(self._source).server)
+            lake = Lake.create(self.lake)
+            with closing(Line(server.address)) as line:
+                run = _Run(self, lake, line, stop or Event())
+                return run.carry_out(partial(self._start, spark, every), watch, goes_on=every is not None)
+
+    def _start(self, spark: "SparkSession", every: timedelta | None, batches: ArchivedBatches) -> "StreamingQuery":
+        place = str(batches.checkpoint)
+        writer = self._rows(spark).writeStream.queryName(self.name).option("checkpointLocation", place)
+        return start(spark, writer.foreachBatch(batches.write), every, _TIMES)
+
+    @property
+    def _source(self) -> dict[str, str]:
+        source = {"topics": ",".join(self.topics), "group": self.group, "maxEntriesPerTrigger": str(self.per_batch)}
+        return source | ({"url": self.url} if self.url else {}) | self.options
 
     def _rows(self, spark: "SparkSession") -> "DataFrame":
-        source = {"topics": ",".join(self.topics), "group": self.group, "maxEntriesPerTrigger": str(self.per_batch)}
-        source |= {"url": self.url} if self.url else {}
-        return self._reader(spark).options(**(source | self.options)).schema(archived_schema()).load()
+        return self._reader(spark).options(**self._source).schema(archived_schema()).load()
 
     def _reader(self, spark: "SparkSession") -> "DataStreamReader":
         return spark.readStream.format("penstock")
 
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        """Errors of Spark and of the operating system leave as errors of Penstock, with their cause."""
+        from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+        from pyspark.errors import PySparkException
 
-@contextmanager
-def _setting(spark: "SparkSession", name: str, value: str) -> Iterator[None]:
-    """A query keeps the settings that its session had when it was started."""
-    before = spark.conf.get(name) or ""
-    spark.conf.set(name, value)
-    try:
-        yield
-    finally:
-        spark.conf.set(name, before)
-
-
-def _entries(query: "StreamingQuery") -> int:
-    return sum(int(progress.numInputRows) for progress in query.recentProgress)
+        try:
+            yield
+        except (OSError, PySparkException, Py4JError) as error:
+            raise causes.told(error, f"the archive {self.name!r} to {self.lake} failed") from error
 
 
-class _Batches:
-    """Takes batches from Spark and commits them."""
+class _Run:
+    """One run of an archive."""
 
-    def __init__(self, lake: Lake, name: str, checkpoint: Path) -> None:
+    def __init__(self, job: Archive, lake: Lake, line: Line, stop: Event) -> None:
+        self._job = job
         self._lake = lake
-        self._name = name
-        self._checkpoint = checkpoint
+        self._line = line
+        self._stop = stop
+        self._batches = ArchivedBatches(Batches(lake, job.name, lake.checkpoint(job.name)), stop)
+        self._due = 0.0
 
-    def write(self, rows: "DataFrame", number: int) -> None:
-        writer = f"{self._name}/{_query(self._checkpoint)}"
-        if self._lake.snapshot().has(writer, number):
+    def carry_out(self, start: "Callable[[ArchivedBatches], StreamingQuery]", watch: Watch, *, goes_on: bool) -> int:
+        self._batches.open()
+        self._copy_dead_letters()
+        meter = Meter(self._line, self._job.topics, self._job.group, self._batches.positions)
+        watch(meter.progress(0, self._batches.positions))
+        query = start(self._batches)
+        try:
+            while not self._has_ended(query):
+                if goes_on:
+                    self._do_now_and_then(meter)
+                watch(meter.progress(self._batches.rows, self._batches.positions))
+        finally:
+            query.stop()
+        self._copy_dead_letters()
+        watch(meter.progress(self._batches.rows, self._batches.positions))
+        return self._batches.rows
+
+    def _has_ended(self, query: "StreamingQuery") -> bool:
+        from pyspark.errors import StreamingQueryException
+
+        try:
+            if query.awaitTermination(_LOOK_SECONDS):
+                return True
+        except StreamingQueryException as error:
+            failure = self._batches.failure
+            if isinstance(failure, StoppedError):
+                return True
+            raise failure or error from error
+        # A batch that is being written ends; the next one would be refused.
+        return self._stop.is_set() and not query.status["isTriggerActive"]
+
+    def _do_now_and_then(self, meter: Meter) -> None:
+        if time.monotonic() < self._due:
             return
-        staging = self._lake.staging(self._name)
-        rows.selectExpr(*_COLUMNS).write.partitionBy(*_PARTITIONS).option("compression", "zstd").parquet(
-            str(staging / "files")
-        )
-        files = staged_files(self._lake.path, staging, _PARTITIONS)
-        plan = _plan(self._checkpoint, number)
-        self._check_rows(plan, files, number)
-        reached = {topic: Reached(place.id, place.epoch) for topic, place in plan.streams.items()}
-        commit = Commit(writer=writer, number=number, add=tuple(files), reached=reached)
-        self._lake.commit(commit, partial(self._check_overlap, plan))
-        # Not if anything fails: a commit that was made and not carried out yet needs its files.
-        self._lake.abandon(staging)
+        meter.look()
+        with suppress(ServerError):  # it comes at the end, if not before
+            self._copy_dead_letters()
+        self._due = time.monotonic() + _NOW_AND_THEN_SECONDS
 
-    def _check_rows(self, plan: Offset, files: "Sequence[DataFile]", number: int) -> None:
-        planned = sum(piece.rows for pieces in plan.splits.values() for piece in pieces)
-        written = sum(file.rows for file in files)
-        if written != planned:
-            raise LakeError(f"batch {number} of {self._name!r} has {planned} entries, but {written} were written")
-
-    def _check_overlap(self, plan: Offset, state: Snapshot) -> None:
-        """Another checkpoint may begin where the lake is already: its entries would be there twice."""
-        for topic, pieces in plan.splits.items():
-            there = state.reached.get(topic)
-            if there is None or not pieces or there.epoch != plan.streams[topic].epoch:
-                continue
-            if order(pieces[0].after) < order(there.id):
-                raise LakeError(
-                    f"the lake {self._lake.path} has topic {topic!r} up to entry {there.id} already, but this run"
-                    f" begins behind {pieces[0].after}: go on with the checkpoint that wrote it, under its name, or"
-                    f" give the option startingPosition={there.id} with a new name"
-                )
-
-
-def _query(checkpoint: Path) -> str:
-    """The id that Spark gave to the query of this checkpoint."""
-    try:
-        found: str = json.loads((checkpoint / "metadata").read_text())["id"]
-    except (OSError, ValueError, KeyError) as error:
-        raise LakeError(f"the checkpoint {checkpoint} cannot be read: {error}") from error
-    return found
-
-
-def _plan(checkpoint: Path, number: int) -> Offset:
-    """What Spark wrote down of a batch before it began."""
-    *_, last = (checkpoint / "offsets" / str(number)).read_text().splitlines()
-    return Offset.from_json(json.loads(last))
+    def _copy_dead_letters(self) -> None:
+        if self._job.dead:
+            copy_dead_letters(self._lake, self._line, self._job.topics)

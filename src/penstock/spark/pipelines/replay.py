@@ -1,4 +1,4 @@
-"""Messages from a lake back to a topic: chosen, in order, each once per replay, however often it is interrupted.
+"""Messages from a lake back to a topic, or to one group of it: chosen, in order, each once per replay.
 
 It needs no JVM. The messages of one topic and day are one batch of the sink's delivery `batch`, under the replay's id:
 the server knows which of them it has, and which days are done. So a replay that is run again goes on, and one that was
@@ -7,18 +7,21 @@ finished does nothing; another id replays them anew.
 
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from penstock.backend import keys
 from penstock.errors import ConfigurationError, LakeError
-from penstock.lake import Lake, tables
+from penstock.lake import Lake, Snapshot, fingerprints, tables
 from penstock.lake.selection import Selection
 from penstock.spark.connection.server import Server
 from penstock.spark.options.sink import SinkOptions
+from penstock.spark.pipelines.to_group import check_group, open_retry_stream, write_to_group
 from penstock.spark.sink.delivery import Attempt, is_done
 from penstock.spark.sink.outflow import patiently
 from penstock.spark.sink.writers import Sink
@@ -40,7 +43,7 @@ _CHOSEN = """
 """
 _DAYS = "SELECT topic, date, count(*) FROM chosen GROUP BY ALL ORDER BY ALL"
 _MESSAGES = """
-    SELECT id, type, key, headers, traceparent, tracestate, time, payload FROM chosen
+    SELECT entry_id, id, type, key, headers, traceparent, tracestate, time, payload FROM chosen
     WHERE topic = $topic AND date = $date ORDER BY ts, seq, entry_id
 """
 
@@ -65,6 +68,9 @@ class Replay:
     to: str | None = None
     """The topic; None: each message to the one it came from."""
 
+    group: str | None = None
+    """Only this group gets them, as if it had given them up and they were replayed; None: every group."""
+
     selection: Selection = field(default_factory=Selection)
     url: str | None = None
     rate: float | None = None
@@ -75,6 +81,9 @@ class Replay:
             raise ConfigurationError("option id must be a text that names the replay, like a ticket's number")
         if self.to is not None:
             keys.check_topic(self.to)
+        if self.group is not None:
+            keys.check_name("group", self.group)
+            keys.check_name("replay", self.id)
         if self.rate is not None and self.rate <= 0:
             raise ConfigurationError(f"option rate is {self.rate}: it must be more than 0 messages per second")
 
@@ -89,21 +98,46 @@ class Replay:
         server = Server.resolve(SinkOptions.parse(options).server)
         progress = _Progress(self.rate, watch)
         with self._chosen() as connection:
-            for day in _days(connection):
-                sink = Sink(SinkOptions.parse({**options, "topic": self.to or day.topic}), server)
+            days = _days(connection)
+            self._open_retry_streams(server, sorted({self.to or day.topic for day in days}))
+            for day in days:
+                sink = Sink(SinkOptions.parse({**options, "topic": self._stream(day)}), server)
                 self._replay(sink, connection, day, progress)
         return progress.done
 
+    def _open_retry_streams(self, server: Server, topics: Sequence[str]) -> None:
+        """Before anything is written: a group that is missing on the last topic must not be found out half way."""
+        if self.group is None:
+            return
+        for step in (check_group, open_retry_stream):
+            for topic in topics:
+                patiently(server.address, partial(step, topic=topic, group=self.group))
+
+    def _stream(self, day: Day) -> str:
+        topic = self.to or day.topic
+        return topic if self.group is None else keys.retry(topic, self.group)
+
     def _chosen(self) -> "DuckDBPyConnection":
         """A connection with a table `chosen`: of each message that was chosen the first entry."""
-        connection = tables.connect(Lake.open(self.lake))
+        lake = Lake.open(self.lake)
+        connection = tables.connect(lake, self._needed(lake.snapshot()))
         try:
+            # It is asked once for each day.
+            for statement in fingerprints.WORKED_OUT if fingerprints.VIEW in self.selection.where else ():
+                connection.execute(statement)
             for statement in (_REPEATED, _CHOSEN):
                 connection.execute(statement.format(where=self.selection.sql))
         except tables.errors() as error:
             connection.close()
             raise LakeError(f"the messages to replay cannot be chosen: {error}") from error
         return connection
+
+    def _needed(self, state: Snapshot) -> Snapshot:
+        """The lake without the files in which nothing can be chosen."""
+        if self.selection.where:  # it may ask for rows of its own, from anywhere
+            return state
+        kept = {path: file for path, file in state.files.items() if self.selection.may_be_in(file)}
+        return msgspec.structs.replace(state, files=kept)
 
     def _replay(self, sink: Sink, connection: "DuckDBPyConnection", day: Day, progress: "_Progress") -> None:
         query = f"replay/{self.id}/{day.topic}/{day.date}"
@@ -113,7 +147,12 @@ class Replay:
             progress.skip(day.messages)
             return
         found = connection.sql(_MESSAGES, params={"topic": day.topic, "date": day.date})
-        sink.finish([sink.write(attempt, progress.watched(found.to_arrow_reader(_ROWS)))])
+        rows = progress.watched(found.to_arrow_reader(_ROWS))
+        if self.group is None:
+            written = sink.write(attempt, rows)
+        else:
+            written = write_to_group(sink, attempt, rows, stream, self.id)
+        sink.finish([written])
 
 
 class _Progress:

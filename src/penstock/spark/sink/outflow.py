@@ -66,7 +66,8 @@ class Outflow:
         self._settle_all()
         if self.rows:
             doing = "listing the topics that were written to"
-            self._insist(lambda link: link.command(doing, "SADD", keys.TOPICS, *self.rows))
+            topics = {keys.home(stream) for stream in self.rows}
+            self._insist(lambda link: link.command(doing, "SADD", keys.TOPICS, *topics))
 
     def __enter__(self) -> Self:
         return self

@@ -1,21 +1,20 @@
 """The rows of each view, one topic at a time, by reads of bounded size."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
 from penstock.backend import keys
-from penstock.backend.entry import DeadRecord
 from penstock.backend.facts import TopicFacts
-from penstock.backend.parcel import open_letter, split_record, unpack_fields
+from penstock.backend.letter_pages import facts_of, letter_pages, moment
+from penstock.backend.parcel import split_record, unpack_fields
 from penstock.overview import lag_of
 from penstock.spark.connection.driver_link import Line, pairs
 
 Row: TypeAlias = dict[str, Any]
 
 _AT_ONCE = 1000
-_LETTERS_AT_ONCE = 100  # of up to a MiB each
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_PARKED_AT_ONCE = 100  # of up to a MiB each
 
 
 def _info(line: Line, topic: str, group: str | None) -> Iterator[Row]:
@@ -92,7 +91,7 @@ def _pending(line: Line, topic: str, group: str | None) -> Iterator[Row]:
                     "stream": topic,
                     "group": name,
                     "entry_id": id.decode(),
-                    "ts": _moment(int(id.split(b"-")[0])),
+                    "ts": moment(int(id.split(b"-")[0])),
                     "consumer": consumer.decode(errors="backslashreplace"),
                     "idle_ms": idle,
                     "deliveries": deliveries,
@@ -101,28 +100,10 @@ def _pending(line: Line, topic: str, group: str | None) -> Iterator[Row]:
 
 
 def _dead(line: Line, topic: str, group: str | None) -> Iterator[Row]:
-    start = "-"
-    doing = f"cannot read the dead letters of {topic!r}"
-    while entries := line.command(doing, "XRANGE", keys.dead(topic), start, "+", "COUNT", _LETTERS_AT_ONCE):
-        for id, raw in entries:
-            letter = open_letter(topic, id.decode(), raw)
+    for page in letter_pages(line, topic):
+        for letter in page:
             if group is None or letter.record.group == group:
-                died = _moment(int(id.split(b"-")[0]))
-                yield {
-                    "stream": topic,
-                    "letter_id": letter.id,
-                    "died": died,
-                    "fields": _fields(letter.raw),
-                    "broken": letter.broken,
-                    **({} if letter.broken else _record(letter.record)),
-                }
-        start = "(" + entries[-1][0].decode()
-
-
-def _record(record: DeadRecord) -> Row:
-    names = ("group", "reason", "error", "traceback", "traceparent", "replay", "replays", "lost", "first", "last")
-    same = {name: getattr(record, name) for name in (*names, "attempts", "details", "id")}
-    return {**same, "entry_id": record.entry, "id": record.id or None}
+                yield {"stream": topic, "fields": _fields(letter.raw), **facts_of(letter)}
 
 
 def _parked(line: Line, topic: str, group: str | None) -> Iterator[Row]:
@@ -131,10 +112,10 @@ def _parked(line: Line, topic: str, group: str | None) -> Iterator[Row]:
         doing = f"cannot read what is parked for group {name!r} of {topic!r}"
         # By rank: what becomes due meanwhile leaves at the front, and a few rows may be passed by; none comes twice.
         while members := line.command(
-            doing, "ZRANGE", keys.parked(topic, name), start, start + _LETTERS_AT_ONCE - 1, "WITHSCORES"
+            doing, "ZRANGE", keys.parked(topic, name), start, start + _PARKED_AT_ONCE - 1, "WITHSCORES"
         ):
             for parcel, due in zip(members[::2], members[1::2], strict=True):
-                yield {"stream": topic, "group": name, "due": _moment(float(due)), **_opened(parcel)}
+                yield {"stream": topic, "group": name, "due": moment(float(due)), **_opened(parcel)}
             start += len(members) // 2
 
 
@@ -188,13 +169,6 @@ def _epoch(line: Line, topic: str) -> str | None:
 def _fields(raw: Sequence[bytes]) -> dict[str, bytes]:
     """By name; of a name that occurs twice, the last."""
     return {name.decode(errors="backslashreplace"): value for name, value in zip(raw[::2], raw[1::2], strict=False)}
-
-
-def _moment(ms: float) -> datetime | None:
-    try:
-        return _EPOCH + timedelta(milliseconds=ms)
-    except OverflowError:
-        return None
 
 
 ROWS: Mapping[str, Callable[[Line, str, str | None], Iterator[Row]]] = {
