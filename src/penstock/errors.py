@@ -20,7 +20,9 @@ PenstockError
 │   ├── FencedError               a newer attempt writes the same part of a batch now
 │   ├── NotDurableError           it was written, but is not as safe as was asked for; carries the receipt's facts
 │   └── PublishUnknownError       it may or may not have been written; carries the id
+├── JournalError                  records of attempts are missing in a journal, which says how many
 ├── LakeError                     the lake cannot be read, or not be written as asked
+├── FlowError                     a user's flow on Spark could not start, or failed
 ├── MalformedError                what is stored cannot be read as a message; carries the raw fields
 ├── SettleError
 │   ├── LeaseLostError            somebody else holds the entry, or the turn, now
@@ -128,8 +130,17 @@ class PublishUnknownError(PublishError):
         self.id = id
 
 
+class JournalError(PenstockError):
+    """Records of attempts could not be written to a journal. Deliveries are not concerned."""
+
+
 class LakeError(PenstockError):
     """A lake is not there, is damaged, or was changed by another writer meanwhile; nothing of this step is in it."""
+
+
+class FlowError(PenstockError):
+    """A flow failed; the text has the reason in the words of whoever raised it. What was delivered stays; run it again
+    to go on."""
 
 
 class MalformedError(PenstockError):

@@ -4,8 +4,6 @@ The archive is counted as anybody would count it later: from its files, and from
 """
 
 import logging
-import os
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 from penstock.cli.demo import GROUP, TOPIC, Books, DemoFailedError
+from penstock.cli.redirecting import stderr_to
 from penstock.errors import SetupError
 from penstock.spark import session
 
@@ -98,7 +97,7 @@ def compare(spark: "SparkSession", url: str, books: Books, place: Path, console:
 
 
 def _start(log: Path) -> "SparkSession":
-    with _as_failures_of_the_demo("Spark did not start", log), _stderr_to(log):
+    with _as_failures_of_the_demo("Spark did not start", log), stderr_to(log):
         return session("penstock demo", config={"spark.sql.shuffle.partitions": 1})
 
 
@@ -124,20 +123,6 @@ def _table(expected: Tally, found: Tally) -> Table:
     for name, bus, lake, meaning in zip(Tally._fields, expected, found, _IN_THE_ARCHIVE, strict=True):
         table.add_row(name, f"{bus:,}", f"{lake:,}", meaning, style="" if bus == lake else "bold red")
     return table
-
-
-@contextmanager
-def _stderr_to(file: Path) -> Iterator[None]:
-    """Programs that are started meanwhile write their stderr there for as long as they live."""
-    sys.stderr.flush()
-    own = os.dup(2)
-    with file.open("ab") as opened:
-        os.dup2(opened.fileno(), 2)
-    try:
-        yield
-    finally:
-        os.dup2(own, 2)
-        os.close(own)
 
 
 @contextmanager

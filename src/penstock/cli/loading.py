@@ -26,10 +26,8 @@ def check_target(target: str) -> None:
 def load_app(target: str) -> Penstock:
     """The app that `target` names, with at least one handler. Modules in the current directory can be imported."""
     check_target(target)
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
     module_name, _, path = target.partition(":")
-    module = _import(module_name)
+    module = import_users_module(module_name)
     found: object = module
     for name in path.split("."):
         if not hasattr(found, name):
@@ -82,7 +80,10 @@ def check_server(url: str | None, *, embedded: bool) -> None:
         parse(url, source="--url")
 
 
-def _import(name: str) -> ModuleType:
+def import_users_module(name: str) -> ModuleType:
+    """The module, looked for in the current directory too; `UsageError` if there is none."""
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
     try:
         return import_module(name)
     except ModuleNotFoundError as error:

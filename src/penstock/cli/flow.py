@@ -1,0 +1,141 @@
+"""`penstock pipeline run`: a flow of the user's on Spark, as a process that a service manager can look after.
+
+Exit codes: 0 done, or asked to stop and the batch in progress is done; 1 it failed, or could not start; 2 the command
+line makes no sense; killed by SIGTERM or SIGINT (143 or 130 in a shell) if that came twice.
+"""
+
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from cyclopts import Parameter
+from rich.console import Console
+
+from penstock.backend.address import URL_VARIABLE, parse
+from penstock.cli.loading import import_users_module, log_events
+from penstock.cli.redirecting import stderr_to
+from penstock.cli.saying import say
+from penstock.cli.usage import UsageError
+from penstock.lake import Lake
+from penstock.process import stopped_by_signals
+from penstock.spark import session
+from penstock.spark.flows.flow import Flow
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from penstock.spark.flows.progress import Progress
+
+_EVERY = timedelta(seconds=5)
+
+
+def run(
+    target: Annotated[str, Parameter(name="MODULE:FLOW")],
+    /,
+    *,
+    home: Path,
+    url: str | None = None,
+    once: Annotated[bool, Parameter(negative=(), show_default=False)] = False,
+    every: timedelta | None = None,
+    master: str | None = None,
+    restarts: int = 0,
+    adapt: Annotated[bool, Parameter(negative=(), show_default=False)] = False,
+) -> None:
+    """Run a flow until SIGTERM or Ctrl-C, which let the batch in progress come to its end; asked twice, end at once.
+
+    Parameters
+    ----------
+    target
+        Where the flow is: shop.clicks:sessions is `sessions` in the module shop.clicks, looked for in this directory
+        too.
+    home
+        A lake: the directory of the flow's tables and its checkpoint. It is made if there is none.
+    url
+        The server, instead of $PENSTOCK_URL.
+    once
+        Take what is there, and end: for cron.
+    every
+        How often to look for new entries; 5s unless given.
+    master
+        Where Spark runs, like local[2]; on all cores of this machine unless given.
+    restarts
+        How often to start again after failures with no batch done between them.
+    adapt
+        Go on although topics or outputs are not those that the checkpoint was made with.
+    """
+    if once and every is not None:
+        raise UsageError("--once takes what is there and ends, so it cannot go with --every: give one of them.")
+    _choose_server(url)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    flow = load_flow(target)
+    job = flow.at(home, every=None if once else every or _EVERY, restarts=restarts, adapt=adapt)
+    job.check()
+    spark = _start_spark(flow, home, master)
+    with ExitStack() as ending:
+        ending.callback(spark.stop)
+        running = job.start(spark, _watch(ending))
+
+        def stop() -> None:
+            running.stop()
+            say("Ending the batch in progress. Once more to end at once.")
+
+        with stopped_by_signals(stop):
+            say(f"Running flow {flow.name}. Ctrl-C to stop.")
+            total = running.wait()
+    rows = "".join(f", {count:,} to {output}" for output, count in total.rows.items() if count)
+    say(f"Done: {total.entries:,} entries in {total.batches:,} batches{rows}")
+
+
+def load_flow(target: str) -> Flow:
+    """The flow that `target` names, or `UsageError`, which says what there is."""
+    name, _, path = target.partition(":")
+    if not path.isidentifier() or not all(part.isidentifier() for part in name.split(".")):
+        raise UsageError(f"say which flow to run as MODULE:FLOW, as in shop.clicks:sessions, not as {target!r}.")
+    module = import_users_module(name)
+    found = getattr(module, path, None)
+    if isinstance(found, Flow):
+        return found
+    flows = [f"{name}:{one}" for one, value in vars(module).items() if isinstance(value, Flow)]
+    there = f"there is {' and '.join(flows)}" if flows else "make one there, with @flow(...)"
+    what = f"module {name!r} has no {path!r}" if found is None else f"{target} is a {type(found).__name__}, not a flow"
+    raise UsageError(f"{what}: {there}.")
+
+
+def _choose_server(url: str | None) -> None:
+    """By the environment, as Spark shows options, and the URL may hold a password."""
+    if url is not None:
+        parse(url, source="--url")
+        os.environ[URL_VARIABLE] = url
+    if not os.environ.get(URL_VARIABLE):
+        raise UsageError(f"no server: give --url, or set ${URL_VARIABLE}.")
+
+
+def _start_spark(flow: Flow, home: Path, master: str | None) -> "SparkSession":
+    """What Spark says goes to a file: its own words for an error are pages of Java."""
+    log = Lake.create(home).checkpoint(flow.name) / "spark.log"
+    if log.exists():
+        log.replace(log.with_suffix(".log.1"))
+    # Functions of the user's module run in processes of Spark's, which import it by its name.
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (os.getcwd(), os.environ.get("PYTHONPATH"))))
+    say(f"Starting Spark, which logs to {log}")
+    with stderr_to(log):
+        spark = session(f"penstock {flow.name}", master)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Spark has put a handler of its own there
+    return spark
+
+
+def _watch(ending: ExitStack) -> "Callable[[Progress], None]":
+    """A line that changes on a terminal, else a line for each batch."""
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it repeats errors, with their tracebacks
+    if not sys.stderr.isatty():
+        log_events()
+        return lambda _: None
+    status = Console(file=sys.stderr).status("waiting for entries")
+    ending.enter_context(status)
+    return lambda progress: status.update(str(progress))

@@ -1,0 +1,123 @@
+"""Where a flow keeps how far it is, and what it is: a checkpoint belongs to one flow, as it was when it began.
+
+<home>/_penstock/checkpoints/<flow>/flow.json   what the flow is
+                                   /spark       Spark's checkpoint
+                                   /results     rows of the batch in progress, once they are computed
+                                   /lock        held while it runs
+"""
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from penstock.errors import ConfigurationError
+from penstock.lake import Lake
+from penstock.spark.flows.flow import Flow
+
+
+@dataclass(frozen=True)
+class Home:
+    """The place of one flow in a lake."""
+
+    lake: Lake
+    flow: Flow
+
+    @property
+    def place(self) -> Path:
+        return self.lake.checkpoint(self.flow.name)
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.place / "spark"
+
+    @property
+    def results(self) -> Path:
+        return self.place / "results"
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether Spark has planned a batch: from then on the checkpoint says where to read."""
+        return (self.checkpoint / "offsets" / "0").exists()
+
+    @property
+    def query(self) -> str:
+        """Who writes: the flow, and the id that Spark gave to its checkpoint, which is there once the query runs."""
+        try:
+            id = json.loads((self.checkpoint / "metadata").read_text())["id"]
+        except (OSError, ValueError, KeyError) as error:
+            raise ConfigurationError(f"the checkpoint {self.checkpoint} cannot be read: {error}") from error
+        return f"{self.flow.name}/{id}"
+
+    @contextmanager
+    def taken(self) -> Iterator[None]:
+        """Nobody else runs the flow from this home meanwhile. Whoever dies lets go of it."""
+        self.place.mkdir(parents=True, exist_ok=True)
+        with (self.place / "lock").open("a") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise ConfigurationError(
+                    f"flow {self.flow.name!r} runs already with the home {self.lake.path}: stop that run first, or use"
+                    " another home and another name"
+                ) from None
+            yield
+
+    def bind(self, *, adapt: bool) -> None:
+        """Write down what the flow is; `ConfigurationError` if another one was written down, unless `adapt`."""
+        now, file = _facts(self.flow), self.place / "flow.json"
+        if file.exists():
+            before = _read(file)
+            if before.get("flow") != now["flow"]:
+                raise ConfigurationError(
+                    f"{self.place} is the checkpoint of flow {before.get('flow')!r}, not of {now['flow']!r}:"
+                    " remove this copy, for each flow makes a checkpoint of its own"
+                )
+            if not adapt:
+                self._refuse_changes(before, now)
+        elif self.checkpoint.exists() or (self.place / "metadata").exists():
+            raise ConfigurationError(
+                f"{self.place} is a checkpoint, but of no flow: another query of this lake has the name"
+                f" {self.flow.name!r}, so give the flow another one"
+            )
+        _write(file, now)
+
+    def _refuse_changes(self, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+        changed = [f"its {what} were {_listed(before.get(what))} and are {_listed(now[what])}"
+                   for what in ("topics", "outputs") if before.get(what) != now[what]]  # fmt: skip
+        if changed:
+            raise ConfigurationError(
+                f"flow {self.flow.name!r} is not what it was when {self.place} was made: {'; '.join(changed)}. Give it"
+                " another name to begin anew, or say adapt (--adapt) to go on: topics that are new are read from their"
+                " beginning, outputs that are new get what comes from now on"
+            )
+
+
+def _facts(flow: Flow) -> dict[str, Any]:
+    return {
+        "flow": flow.name,
+        "topics": sorted(flow.topics),
+        "outputs": sorted(f"{output}{f' where {output.where}' if output.where else ''}" for output in flow.outputs),
+    }
+
+
+def _listed(names: Any) -> str:
+    return ", ".join(map(str, names)) if names else "none"
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(file.read_text())
+        return found if isinstance(found, dict) else {}
+    except (OSError, ValueError) as error:
+        raise ConfigurationError(f"{file} cannot be read, so nobody knows whose checkpoint it is: {error}") from error
+
+
+def _write(file: Path, facts: Mapping[str, Any]) -> None:
+    draft = file.with_suffix(".new")
+    draft.write_text(json.dumps(facts, indent=1) + "\n")
+    os.replace(draft, file)

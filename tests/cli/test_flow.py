@@ -1,0 +1,69 @@
+"""`penstock pipeline run`: what it refuses before Spark starts."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from penstock.lake import Lake
+
+COMMAND = [sys.executable, "-c", "from penstock.cli.main import main; main()", "pipeline", "run"]
+FLOWS = """
+from penstock.spark import flow
+word = "none"
+@flow("copy", topics="a", to="b")
+def copy(rows):
+    return rows
+"""
+
+
+def refused(place: Path, *arguments: str, code: int = 2, url: str = "redis://127.0.0.1:1") -> str:
+    """What it says on stderr."""
+    done = subprocess.run(
+        [*COMMAND, *arguments], cwd=place, env=os.environ | {"PENSTOCK_URL": url}, stdin=subprocess.DEVNULL,
+        capture_output=True, text=True, timeout=50, check=False,
+    )  # fmt: skip
+    assert done.returncode == code, done.stderr
+    return done.stderr
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    (tmp_path / "flows.py").write_text(FLOWS)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("target", "complaint"),
+    [
+        ("flows", "say which flow to run as MODULE:FLOW"),
+        ("flows:no thing", "say which flow to run as MODULE:FLOW"),
+        ("nowhere:copy", "there is no module 'nowhere'"),
+        ("flows:paste", "module 'flows' has no 'paste': there is flows:copy."),
+        ("flows:word", "flows:word is a str, not a flow: there is flows:copy."),
+    ],
+)
+def test_what_is_no_flow_is_refused(place: Path, target: str, complaint: str) -> None:
+    said = refused(place, target, "--home", "home")
+    assert complaint in said
+    assert said.count("\n") == 1
+
+
+def test_a_command_that_makes_no_sense_is_refused(place: Path) -> None:
+    assert "it cannot go with --every" in refused(place, "flows:copy", "--home", "home", "--once", "--every", "5s")
+    assert "no server: give --url" in refused(place, "flows:copy", "--home", "home", url="")
+
+
+def test_a_home_that_is_not_the_flows_is_refused(place: Path) -> None:
+    (place / "full").mkdir()
+    (place / "full" / "letters").touch()
+    assert "is no lake and not empty" in refused(place, "flows:copy", "--home", "full", code=1)
+    checkpoint = Lake.create(place / "home").checkpoint("copy")
+    checkpoint.mkdir(parents=True)
+    (checkpoint / "flow.json").write_text('{"flow": "copy", "topics": ["a", "c"], "outputs": ["topic b"]}')
+    said = refused(place, "flows:copy", "--home", "home", code=1)
+    assert "its topics were a, c and are a" in said
+    assert "--adapt" in said
+    assert "Traceback" not in said
