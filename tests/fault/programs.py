@@ -17,6 +17,8 @@ _LONGEST_FAREWELL = 20.0
 class Program:
     """One producer or worker process. What it prints goes to a file beside its journal."""
 
+    modules: Mapping[str, str] = {"producer": "tests.fault.producer", "worker": "tests.fault.worker"}
+
     def __init__(self, setup: ProducerSetup | WorkerSetup, url: str, journal: Journal) -> None:
         self.setup = setup
         self.role = "producer" if isinstance(setup, ProducerSetup) else "worker"
@@ -26,7 +28,7 @@ class Program:
         log = Path(setup.directory) / f"{self.role}-{len(list(Path(setup.directory).glob('*.log')))}.log"
         with log.open("wb") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", f"tests.fault.{self.role}", written(setup)],
+                [sys.executable, "-m", self.modules[self.role], written(setup)],
                 cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
             )  # fmt: skip
         self.log = log
@@ -48,7 +50,7 @@ class Program:
         return code
 
     def again(self) -> "Program":
-        return Program(self.setup, self._url, self._journal)
+        return type(self)(self.setup, self._url, self._journal)
 
     def kill(self) -> None:
         self.process.kill()

@@ -25,6 +25,8 @@ _LOOK_EVERY = 0.02
 class Scene:
     """What a row uses to make things happen and to wait for what happens. Leaving it ends every process."""
 
+    program = Program
+
     def __init__(self, row: str, binary: str) -> None:
         self.row = row
         self.binary = binary
@@ -103,7 +105,7 @@ class Scene:
         ]
 
     def _start(self, setup: ProducerSetup | WorkerSetup) -> Program:
-        program = Program(setup, self.url, self.journal)
+        program = self.program(setup, self.url, self.journal)
         self.programs.append(program)
         return program
 

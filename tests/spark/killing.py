@@ -1,6 +1,5 @@
 """The data source with a gallows at every step: what Spark's processes import in a run of `kills`.
 
-A kill is planned in a file, `<step> <batch> <victim> <number>`, and happens once, whoever comes to that step first.
 The victim `zombie` is a worker that Spark believes dead, and that writes on as soon as its successor has written.
 Everything else is the product's own code.
 """
@@ -9,7 +8,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -18,15 +17,19 @@ from pyspark import TaskContext
 from pyspark.sql.types import StructType
 
 from penstock.errors import FencedError
-from penstock.lake import Commit, Lake
+from penstock.lake import Commit, DataFile, Lake
 from penstock.lake.log import Log
+from penstock.lake.tables import DEAD
 from penstock.spark.data_source import PenstockSource
 from penstock.spark.pipelines.archive import Archive
+from tests.spark import gallows
+from tests.spark.gallows import here
 
-PLACE = "PENSTOCK_TEST_KILLS"
 SOURCE_STEPS = ("latest", "plan", "settle", "read-first", "read-middle", "read-last")
 SINK_STEPS = ("write-first", "write-middle", "write-last", "done-before", "done-after")
 LAKE_STEPS = ("staged", "commit-before", "commit-after", "move-middle", "moved")
+LETTER_STEPS = tuple(f"letters-{name}" for name in LAKE_STEPS)
+"""The same of a commit that brings dead letters."""
 VICTIMS = ("worker", "driver", "server")
 _ZOMBIE_SECONDS = 120.0
 
@@ -75,7 +78,7 @@ def _killing_writer(base: Any) -> Any:
             try:
                 found = super().write(_stepping("write", _in_pieces(iterator)))
             except FencedError as error:
-                (_place() / "fenced" / str(os.getpid())).write_text(str(error))
+                (here() / "fenced" / str(os.getpid())).write_text(str(error))
                 raise
             step("write-last")
             return found
@@ -98,23 +101,28 @@ def hang_over_the_lake() -> None:
     append, move, commit = Log.append, Lake._move, Lake.commit
 
     def appending(self: Log, version: int, new: Commit) -> bool:
-        step("commit-before", new.number)
+        step(_of(new.add, "commit-before"), new.number)
         done = append(self, version, new)
-        step("commit-after", new.number)
+        step(_of(new.add, "commit-after"), new.number)
         return done
 
     def moving(self: Lake, files: Any) -> None:
         for file in files:
             move(self, [file])
-            step("move-middle")
+            step(_of([file], "move-middle"))
 
     def committing(self: Lake, new: Commit, *check: Any) -> int | None:
-        step("staged", new.number)
+        step(_of(new.add, "staged"), new.number)
         version = commit(self, new, *check)
-        step("moved", new.number)
+        step(_of(new.add, "moved"), new.number)
         return version
 
     Log.append, Lake._move, Lake.commit = appending, moving, committing  # type: ignore[method-assign]
+
+
+def _of(files: "Sequence[DataFile]", name: str) -> str:
+    """A step's name; that of dead letters is another."""
+    return f"letters-{name}" if any(file.table == DEAD for file in files) else name
 
 
 def _in_pieces(batches: Iterator[Any]) -> Iterator[Any]:
@@ -137,22 +145,7 @@ def _stepping(what: str, batches: Iterator[Any]) -> Iterator[Any]:
 
 def step(name: str, batch: int | None = None) -> None:
     """Carry out what is planned for here and now, if nobody else has."""
-    place = _place()
-    if batch is None:
-        batch = _batch_of_task()
-    for planned in sorted(place.glob("plan/*")):
-        at, when, victim, _ = planned.name.split(" ")
-        if at != name or (batch is not None and int(when) > batch):
-            continue
-        try:
-            planned.rename(place / "done" / planned.name)
-        except FileNotFoundError:
-            continue  # somebody else was faster
-        _kill(victim, place)
-
-
-def _place() -> Path:
-    return Path(os.environ[PLACE])
+    gallows.step(name, _batch_of_task() if batch is None else batch, {"zombie": _become_a_zombie})
 
 
 def _task_file(process: int | str) -> Path:
@@ -160,7 +153,7 @@ def _task_file(process: int | str) -> Path:
     context = TaskContext.get()
     assert context is not None
     query = context.getLocalProperty("sql.streaming.queryId")
-    return _place() / "writing" / f"{query}-{_batch_of_task()}-{context.partitionId()}-{process}"
+    return here() / "writing" / f"{query}-{_batch_of_task()}-{context.partitionId()}-{process}"
 
 
 def _batch_of_task() -> int | None:
@@ -169,18 +162,9 @@ def _batch_of_task() -> int | None:
     return None if batch is None else int(batch)
 
 
-def _kill(victim: str, place: Path) -> None:
-    if victim == "worker":
-        os.kill(os.getpid(), signal.SIGKILL)
-    if victim == "zombie":
-        _lose_spark()
-        _wait_for_successor()
-        return
-    for pid in (place / f"{victim}.pid").read_text().split():
-        with suppress(ProcessLookupError):
-            os.kill(int(pid), signal.SIGKILL)
-    # The rest of this process goes on for a moment, as on a machine that lost its driver: a zombie.
-    time.sleep(0.05)
+def _become_a_zombie() -> None:
+    _lose_spark()
+    _wait_for_successor()
 
 
 def _lose_spark() -> None:

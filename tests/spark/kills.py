@@ -19,22 +19,12 @@ import pyarrow.parquet as pq
 
 from penstock.lake import Lake
 from penstock.message.ids import new_id
-from tests.spark.killing import PLACE
+from tests.spark import gallows
+from tests.spark.gallows import PLACE, Kill, Killed
 from tests.support.servers import Server, valkey_binary
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 _LOOK_SECONDS = 0.02
-
-
-@dataclass(frozen=True)
-class Kill:
-    step: str
-    victim: str
-    batch: int = 0
-    """Not before this batch, as far as a step knows its batch."""
-
-    def __str__(self) -> str:
-        return f"{self.step} {self.batch} {self.victim}"
 
 
 @dataclass
@@ -56,8 +46,7 @@ class Run:
         return ids
 
     def plan(self, kills: Sequence[Kill]) -> None:
-        for number, kill in enumerate(kills):
-            (self.place / "plan" / f"{kill} {number}").touch()
+        gallows.plan(self.place, kills)
 
     def until_finished(self, *pipelines: str, within: float) -> None:
         """Start drivers until one has come to the end; the server comes back whenever it was killed."""
@@ -79,13 +68,13 @@ class Run:
                 self.server.kill()  # dead already; its socket file is not
                 self.server.start()
                 self.restarts += 1
-                (self.place / "server.pid").write_text(str(self.server.pid))
+                gallows.offer(self.place, "server", self.server.pid)
             if time.monotonic() > deadline:
                 self._end(driver)
                 raise AssertionError(f"not finished in time:\n{self.story()}")
             time.sleep(_LOOK_SECONDS)
-        killed = (self.place / "done").iterdir()
-        assert driver.returncode in (0, -9) or any("driver" in kill.name for kill in killed), self.story()
+        killed = any(kill.victim == "driver" for kill in self.carried_out())
+        assert driver.returncode in (0, -9) or killed, self.story()
 
     def _end(self, driver: "subprocess.Popen[bytes]") -> None:
         for pid in (self.place / "driver.pid").read_text().split() if (self.place / "driver.pid").exists() else []:
@@ -94,11 +83,11 @@ class Run:
         driver.kill()
         driver.wait()
 
-    def carried_out(self) -> list[str]:
-        return sorted(kill.name for kill in (self.place / "done").iterdir())
+    def carried_out(self) -> list[Killed]:
+        return gallows.carried_out(self.place)
 
     def left(self) -> list[str]:
-        return sorted(kill.name for kill in (self.place / "plan").iterdir())
+        return gallows.left(self.place)
 
     def fenced(self) -> list[str]:
         """What the fence said to those whom it kept out."""
@@ -128,10 +117,11 @@ def scene() -> Iterator[Run]:
     binary = valkey_binary()
     assert binary is not None
     place = Path(tempfile.mkdtemp(prefix="ps-kills-"))
-    for name in ("plan", "done", "server", "writing", "fenced"):
+    gallows.prepare(place)
+    for name in ("server", "writing", "fenced"):
         (place / name).mkdir()
     server = Server(binary, place / "server", "--appendonly", "yes", "--appendfsync", "always")
-    (place / "server.pid").write_text(str(server.pid))
+    gallows.offer(place, "server", server.pid)
     try:
         yield Run(place, server)
     finally:

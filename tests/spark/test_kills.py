@@ -5,8 +5,9 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.spark.gallows import Kill
 from tests.spark.killing import LAKE_STEPS, SINK_STEPS, SOURCE_STEPS, VICTIMS
-from tests.spark.kills import Kill, scene
+from tests.spark.kills import scene
 from tests.spark.size import SEED
 
 pytestmark = pytest.mark.xdist_group("spark")

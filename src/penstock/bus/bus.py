@@ -96,9 +96,13 @@ class Bus:
         return function
 
     def middleware(self, function: Middleware) -> Middleware:
-        """Register what runs around every handler: `async def f(delivery, call_next)`. The first is outermost."""
+        """Register what runs around every handler: `async def f(delivery, call_next)`. The first is outermost.
+
+        An object may have `around_batch(deliveries, call_next)` for handlers of several, and `flush()`, which is
+        awaited when a worker has drained.
+        """
         self._check_can_register()
-        self._handlers.add_middleware(function)
+        self._handlers.add_middleware(function, getattr(function, "around_batch", None))
         return function
 
     def trace(self, tracing: "Tracing") -> None:
@@ -134,6 +138,10 @@ class Bus:
         """
         return await self._publisher(topic).publish_many(map(as_message, bodies), once=once)
 
+    def trouble(self, error: PenstockError) -> None:
+        """Tell whoever listens or observes of what went wrong beside the messages of its first topic."""
+        _tell(self._listeners, self.group or "", self.topics[0], error)
+
     @property
     def dead(self) -> DeadLetters:
         """The dead letters of this bus's group."""
@@ -166,6 +174,7 @@ class Bus:
         finally:
             self._is_running = False
             threads.close()
+            await self._handlers.flush()
 
     def _publisher(self, topic: str | None) -> Publisher:
         if topic is None and len(self.topics) > 1:

@@ -76,6 +76,12 @@ class Handlers:
             raise ConfigurationError(f"middleware is an async function of (delivery, call_next), not {middleware!r}")
         self._middleware.append((middleware, around_batch))
 
+    async def flush(self) -> None:
+        """Have middleware write what it has kept back."""
+        for one, _ in self._middleware:
+            if (flush := getattr(one, "flush", None)) is not None:
+                await flush()
+
     @property
     def is_empty(self) -> bool:
         return not (self._by_type or self._objects or self._default)

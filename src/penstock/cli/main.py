@@ -43,13 +43,26 @@ lake = App(name="lake", help="What was archived, without Spark.", help_format="p
 lake.command("penstock.cli.lake:query", name="query", help="Ask the tables of a lake in SQL.")
 lake.command("penstock.cli.lake:tables", name="tables", help="Say what is in a lake.")
 lake.command("penstock.cli.lake:files", name="files", help="List the files of a table, for other readers.")
+lake.command("penstock.cli.lake_schema:schema", name="schema", help="Say which columns a topic has as a table.")
 lake.command("penstock.cli.lake_care:compact", name="compact", help="Merge small files, and keep each message once.")
 lake.command("penstock.cli.lake_care:drop", name="drop", help="Take days out of a lake that are old enough.")
-lake.command("penstock.cli.replay:replay", name="replay", help="Bring messages back from a lake to a topic.")
+lake.command("penstock.cli.replay:replay", name="replay", help="Bring messages back from a lake to a topic or group.")
+lake.command("penstock.cli.failures:failures", name="failures", help="Say what goes wrong: dead letters by their kind.")
 app.command(lake)
 pipeline = App(name="pipeline", help="From streams to a lake and back, by Spark.", help_format="plaintext")
-pipeline.command("penstock.cli.pipeline:archive", name="archive", help="Copy what is new in topics to a lake, once.")
+pipeline.command("penstock.cli.pipeline:archive", name="archive", help="Copy what is new in topics to a lake.")
+pipeline.command("penstock.cli.metrics:metrics", name="metrics", help="Measure topics by windows of time.")
+pipeline.command(
+    "penstock.cli.alerts:alerts", name="alerts", help="Tell of messages that did not follow others in time."
+)
+pipeline.command(
+    "penstock.cli.flow:run",
+    name="run",
+    help="Run a flow of your own until SIGTERM or Ctrl-C, which let the batch in progress come to its end."
+    "\n\nExit code 0: done, or stopped. 1: it failed, or could not start. 2: the command line makes no sense.",
+)
 app.command(pipeline)
+app.command("penstock.cli.trace:trace", name="trace", help="Say what became of a message, from publishing to now.")
 app.command("penstock.cli.worker:worker", name="worker", show=False)
 
 

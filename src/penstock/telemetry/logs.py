@@ -19,6 +19,7 @@ from penstock.errors import (
     DeliveryError,
     ExpiredError,
     HandlerTimeoutError,
+    JournalError,
     ServerError,
     SettleError,
     TopicError,
@@ -32,7 +33,7 @@ _LONGEST = 200
 _MOST_IDS = 10
 _NAMES = {"id": "message_id", "type": "message_type"}  # `id` and `type` say too little among the facts of others
 _MAY_QUOTE = frozenset({(events.Parked, "reason"), (events.DeadLettered, "reason")})
-_OWN_WORDS = (ServerError, TopicError, SettleError, DeliveryError)
+_OWN_WORDS = (ServerError, TopicError, SettleError, DeliveryError, JournalError)
 _OWN_REASONS = frozenset(
     f"{cls.__module__}.{cls.__name__}" for cls in (ExpiredError, HandlerTimeoutError, UnhandledTypeError)
 )

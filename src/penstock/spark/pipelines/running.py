@@ -18,19 +18,29 @@ if TYPE_CHECKING:
 
 LOOK_SECONDS = 1
 _PAUSE_SECONDS = 0.05
-_PROVIDER = "spark.sql.streaming.stateStore.providerClass"
-_ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+ROCKSDB = {
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    )
+}
 _PARTITIONS, _UNSAID = "spark.sql.shuffle.partitions", "200"
 
 
-def start_with_state(spark: "SparkSession", writer: "DataStreamWriter", every: timedelta | None) -> "StreamingQuery":
-    """Start a query that keeps state: it takes what is there and ends, or with `every` goes on."""
-    settings = {_PROVIDER: _ROCKSDB, "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}
-    if spark.conf.get(_PARTITIONS) == _UNSAID:
-        # Each has a state of its own, which is committed with every batch: 200 of them take minutes for that.
-        settings[_PARTITIONS] = str(max(2, spark.sparkContext.defaultParallelism))
+def start(
+    spark: "SparkSession", writer: "DataStreamWriter", every: timedelta | None, settings: Mapping[str, str]
+) -> "StreamingQuery":
+    """Start a query that does what is there and ends, or with `every` goes on; it keeps `settings` while it runs."""
     with set_in(spark, settings):
         return triggered(writer, every).start()
+
+
+def start_with_state(spark: "SparkSession", writer: "DataStreamWriter", every: timedelta | None) -> "StreamingQuery":
+    """As `start`, for a query that keeps state: on RocksDB, and in as many parts as can be worked on at a time."""
+    settings = ROCKSDB | {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}
+    if spark.conf.get(_PARTITIONS) == _UNSAID:
+        # Each part is committed with every batch: as many as Spark makes if nobody says so take minutes for that.
+        settings[_PARTITIONS] = str(max(2, spark.sparkContext.defaultParallelism))
+    return start(spark, writer, every, settings)
 
 
 def triggered(writer: "DataStreamWriter", every: timedelta | None) -> "DataStreamWriter":

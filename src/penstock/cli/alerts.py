@@ -1,0 +1,53 @@
+"""`penstock pipeline alerts`: Spark tells of messages that did not follow others in time."""
+
+import sys
+from datetime import timedelta
+from pathlib import Path
+
+from rich.console import Console
+
+from penstock.cli.pipeline import start_spark
+from penstock.lake import Lake
+
+
+def alerts(
+    rules: Path,
+    /,
+    *,
+    lake: Path,
+    to: str,
+    url: str | None = None,
+    every: timedelta | None = None,
+    name: str = "alerts",
+) -> None:
+    """Tell a topic of messages that did not follow others in time. Needs `pip install 'penstock[spark,lake]'`.
+
+    Without --every it tells of what is overdue by now and ends: for cron.
+
+    Parameters
+    ----------
+    rules
+        A TOML file with topics = [...] and for each rule [[alert]] with name, after, expect, within and by.
+    lake
+        The lake's directory, where it keeps what is expected; it is made if there is none.
+    to
+        The topic that gets the alerts.
+    url
+        The server, instead of $PENSTOCK_URL.
+    every
+        Go on until SIGTERM or Ctrl-C, and look this often, like 10s.
+    name
+        Of the query: each has a checkpoint of its own in the lake, and a cursor of that name on the server.
+    """
+    from penstock.spark.pipelines.alert_rules import read_rules
+    from penstock.spark.pipelines.alerts import Alerts
+    from penstock.spark.pipelines.running import until_stopped
+
+    topics, found = read_rules(rules)
+    job = Alerts(lake=lake, topics=topics, rules=found, to=to, url=url, name=name, group=name)
+    console = Console(file=sys.stderr)
+    spark = start_spark(console, Lake.create(lake), name)
+    if every is None:
+        console.print(f"{job.run(spark):,} alerts", highlight=False)
+    else:
+        until_stopped(job.start(spark, every))
