@@ -150,6 +150,27 @@ def test_a_repeated_batch_gives_every_output_the_same_rows(
     )
 
 
+@pytest.mark.parametrize("to", [(), "out"])
+def test_a_repeated_batch_of_a_flow_with_state_brings_its_state_forward_too(
+    spark: "SparkSession", server: Server, admin: "redis.Redis", topic: str, tmp_path: Path, to: "str | tuple[()]"
+) -> None:
+    @flow("firsts", topics=topic, schema=NUMBERS, to=f"{topic}:{to}" if to else (), table="firsts")
+    def firsts(given: "DataFrame") -> "DataFrame":
+        return given.select("n").dropDuplicates(["n"])
+
+    job = firsts.at(tmp_path, url=server.url)
+    publish(admin, topic, *numbers(1, 2, 2))
+    job.run(spark)
+    for file in Lake.open(tmp_path).checkpoint("firsts").glob("spark/commits/*0*"):
+        file.unlink()  # as if the driver had died before Spark noted that all outputs have the batch
+    publish(admin, topic, *numbers(2, 3))
+    job.run(spark)
+
+    assert query(tmp_path, "SELECT n FROM firsts ORDER BY n") == [{"n": 1}, {"n": 2}, {"n": 3}]
+    if to:
+        assert sorted(body["n"] for body in bodies(admin, f"{topic}:{to}")) == [1, 2, 3]
+
+
 def _failing_afterwards(real: "Callable[..., Any]") -> "Callable[..., Any]":
     def call(*arguments: Any, **named: Any) -> Any:
         real(*arguments, **named)

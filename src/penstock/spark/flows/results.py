@@ -40,7 +40,9 @@ class KeptResults:
     def keep(self, rows: "DataFrame", number: int) -> "DataFrame":
         """The rows of this batch as they were when it was run for the first time, with their ids in a column `_id`."""
         kept = self._directory / str(number)
-        if not kept.exists():
+        if kept.exists():
+            bring_state_forward(rows)
+        else:
             draft = self._directory / f".{number}-{secrets.token_hex(8)}"
             rows.selectExpr("*", f"{_NEW_ID} AS {ID}").write.parquet(str(draft))
             _sync(draft)
@@ -53,6 +55,11 @@ class KeptResults:
         for place in self._directory.iterdir():
             if place.name != str(number):
                 shutil.rmtree(place, ignore_errors=True)
+
+
+def bring_state_forward(rows: "DataFrame") -> None:
+    """Compute rows that nobody needs: Spark refuses a batch of a query with state that did not come to its end."""
+    rows.write.format("noop").mode("overwrite").save()
 
 
 def _read(rows: "DataFrame", place: Path) -> "DataFrame":

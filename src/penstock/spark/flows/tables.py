@@ -13,7 +13,7 @@ from pyspark.sql.types import DateType, StringType, StructType, TimestampType
 from penstock.errors import ConfigurationError
 from penstock.lake import Lake
 from penstock.spark.flows.flow import Table
-from penstock.spark.flows.results import ID
+from penstock.spark.flows.results import ID, bring_state_forward
 from penstock.spark.pipelines.batches import Batches, StagedBatch
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ class Tables:
         for table, given in rows.items():
             batch = self.batches.stage(_parted(given, table), number, (_TABLE, _DATE))
             if batch is None:
+                bring_state_forward(given)
                 return {}
             staged.append(batch)
         files = list(chain.from_iterable(batch.files for batch in staged))

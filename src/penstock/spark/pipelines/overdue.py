@@ -20,7 +20,6 @@ from pyspark.sql.streaming.stateful_processor import (
 )
 from pyspark.sql.types import StringType, StructField, StructType
 
-from penstock.spark.pipelines import state_protocol
 from penstock.spark.pipelines.alert_rules import Alert
 
 _ALERTS = UUID("0b8f3b5c-7a35-4b0e-9a55-2f3d1f7f6c11")
@@ -87,11 +86,6 @@ class Overdue(StatefulProcessor):
 
     def __init__(self, rules: Mapping[str, Alert]) -> None:
         self._rules = dict(rules)
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        # The first that runs of us in a worker of Spark, and before PySpark says anything to the JVM.
-        state_protocol.provide()
-        self.__dict__.update(state)
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._handle = handle

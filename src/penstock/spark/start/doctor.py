@@ -19,6 +19,7 @@ EXTRA = {
     "pandas": ((2, 2), (3,)),
     "pyarrow": ((18,), None),
     "numpy": ((1, 26), None),
+    "protobuf": ((6, 33, 5), (7,)),
 }
 """Package -> oldest version that will do, and the first that will not. The same as the extra `spark`."""
 
@@ -47,11 +48,21 @@ def examine(environ: Mapping[str, str] = os.environ) -> Iterator[Finding]:
     yield _bash(environ)
 
 
+def missing() -> list[str]:
+    """Which of these packages are not installed."""
+    return [name for name in EXTRA if _version(name) is None]
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
 def _package(name: str) -> Finding:
     oldest, too_new = EXTRA[name]
-    try:
-        version = importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
+    if (version := _version(name)) is None:
         return Finding(name, "not installed", _INSTALL)
     numbers = tuple(int(number) for number in re.findall(r"\d+", version)[:3])
     fits = numbers >= oldest and (too_new is None or numbers < too_new)

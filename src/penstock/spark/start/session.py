@@ -4,12 +4,11 @@ import os
 import shlex
 import sys
 from collections.abc import Mapping, MutableMapping
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.errors import ConfigurationError, SetupError
-from penstock.spark.start.doctor import EXTRA
+from penstock.spark.start.doctor import missing
 from penstock.spark.start.java import find_java, home_for_spark
 
 if TYPE_CHECKING:
@@ -32,9 +31,9 @@ def session(
     those settings, else this raises `ConfigurationError`. For the JVM to start, this sets `$JAVA_HOME` unless that is
     fit for Spark, and `$PYSPARK_PYTHON` and `$SPARK_LOCAL_IP` if they are not set and it makes sense.
     """
-    if missing := [package for package in EXTRA if find_spec(package) is None]:
+    if lacking := missing():
         raise SetupError(
-            f"Spark cannot start: not installed are {', '.join(missing)}; run `pip install 'penstock[spark]'`"
+            f"Spark cannot start: not installed are {', '.join(lacking)}; run `pip install 'penstock[spark]'`"
         )
     from pyspark import SparkContext
 
