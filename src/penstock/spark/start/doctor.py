@@ -23,6 +23,7 @@ EXTRA = {
 }
 """Package -> oldest version that will do, and the first that will not. The same as the extra `spark`."""
 
+_MODULES = {"protobuf": "google.protobuf"}
 _INSTALL = "pip install 'penstock[spark]'"
 _WORKER_SECONDS = 60
 _WORKER_IMPORTS = "import sys, pyspark, pyarrow, numpy, penstock.spark; print(*sys.version_info[:2])"
@@ -49,20 +50,22 @@ def examine(environ: Mapping[str, str] = os.environ) -> Iterator[Finding]:
 
 
 def missing() -> list[str]:
-    """Which of these packages are not installed."""
-    return [name for name in EXTRA if _version(name) is None]
+    """Which of these packages cannot be imported."""
+    return [package for package in EXTRA if not _is_there(_MODULES.get(package, package))]
 
 
-def _version(package: str) -> str | None:
+def _is_there(module: str) -> bool:
     try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # not even the package that it is in
+        return False
 
 
 def _package(name: str) -> Finding:
     oldest, too_new = EXTRA[name]
-    if (version := _version(name)) is None:
+    try:
+        version = importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
         return Finding(name, "not installed", _INSTALL)
     numbers = tuple(int(number) for number in re.findall(r"\d+", version)[:3])
     fits = numbers >= oldest and (too_new is None or numbers < too_new)
