@@ -86,7 +86,7 @@ def _reads(
     ]
     report.goals += [
         Goal(f"{place.name}: {what}, times the tuples source", _middle(rows, what, f"{what}, tuples"), least=2)
-        for what in _GOALS
+        for what in (*_GOALS, *(f"{what}, in two" for what in _GOALS))
     ]
     most = max(shares, default=0.0)
     report.goals.append(Goal(f"{place.name}: our share of a trigger, at most", most, most=MOST_SHARE))

@@ -1,8 +1,9 @@
 """Streams into a lake: every entry once, whatever is killed when."""
 
+import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamReader
 
+_log = logging.getLogger("penstock.spark")
 Watch = Callable[[Progress], None]
 _LOOK_SECONDS = 1
 _TIMES = {"spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS"}
@@ -159,8 +161,10 @@ class _Run:
         if time.monotonic() < self._due:
             return
         meter.look()
-        with suppress(ServerError):  # it comes at the end, if not before
+        try:
             self._copy_dead_letters()
+        except ServerError as error:  # the next time, or at the end, where it is raised
+            _log.warning("the dead letters of %s are not copied yet: %s", ", ".join(self._job.topics), error)
         self._due = time.monotonic() + _NOW_AND_THEN_SECONDS
 
     def _copy_dead_letters(self) -> None:
