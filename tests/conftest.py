@@ -14,7 +14,7 @@ import hypothesis
 import pytest
 
 # Seconds a folder may take on two cores.
-BUDGETS = {"unit": 30, "contract": 120, "flows": 150, "fault": 240, "spark": 600, "web": 90, "cli": 90, "docs": 60}
+BUDGETS = {"unit": 30, "contract": 120, "flows": 240, "fault": 240, "spark": 600, "web": 90, "cli": 90, "docs": 60}
 if "FAULT_MESSAGES" in os.environ:
     del BUDGETS["fault"]  # its full size has a target of its own, and takes as long as it takes
 if "SPARK_FULL" in os.environ:

@@ -90,7 +90,7 @@ class Route:
     def sort(self, deliveries: list[AnyDelivery]) -> list[tuple[HandleMany, list[AnyDelivery]]]:
         """Who handles which, no more at once than each handler takes."""
         objects = self._objects
-        if objects is not None and not self._by_type and all(type(one.body) is dict for one in deliveries):
+        if objects is not None and not self._by_type and {type(one.body) for one in deliveries} == {dict}:
             return objects.pieces(deliveries)
         pieces: list[tuple[HandleMany, list[AnyDelivery]]] = []
         shares: dict[Call, list[AnyDelivery]] = {}

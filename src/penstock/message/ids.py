@@ -1,6 +1,7 @@
 """Message identity: every id in Penstock is a UUID in the one canonical spelling (lower case, 8-4-4-4-12, ASCII)."""
 
 import os
+from collections.abc import Sequence
 from functools import lru_cache
 from hashlib import sha1
 from uuid import UUID
@@ -23,6 +24,8 @@ def _shape_table(digits: bytes) -> bytes:
 
 LOWER_SHAPE = _shape_table(b"0123456789abcdef")
 _ANY_CASE_SHAPE = _shape_table(b"0123456789abcdefABCDEF")
+
+_LINES_SHAPE = LOWER_SHAPE[:10] + b"\n" + LOWER_SHAPE[11:]
 
 # A forked child inherits the state of the generator: unless seeded anew, parent and children hand out the same ids.
 if hasattr(os, "register_at_fork"):
@@ -48,6 +51,14 @@ def canonical(text: str | bytes) -> str | None:
     if text.translate(_ANY_CASE_SHAPE) == SHAPE:
         return text.lower().decode("ascii")
     return None
+
+
+def canonical_all(raw: Sequence[bytes]) -> list[str] | None:
+    """These ids, if every one of them is a UUID in canonical spelling."""
+    lines = b"\n".join(raw)
+    if lines.translate(_LINES_SHAPE) != b"\n".join([SHAPE] * len(raw)):
+        return None
+    return lines.decode("ascii").split("\n")
 
 
 def foreign_id(topic: str, raw: bytes) -> str:

@@ -6,7 +6,7 @@ exact up to 4,300 characters. Added here: a bound on nesting before anything is 
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import Any, NoReturn
 
@@ -16,6 +16,8 @@ from penstock.message.faults import Unreadable
 
 encode = msgspec.json.Encoder().encode
 decode = msgspec.json.Decoder().decode
+_encode_lines = msgspec.json.Encoder().encode_lines
+_decode_lines = msgspec.json.Decoder().decode_lines
 
 # Possessive: linear on any input, with nothing to back-track into. An unclosed string runs to the end.
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"?', re.DOTALL)
@@ -46,6 +48,36 @@ def parse(payload: bytes, depth: int) -> Any:
         if again != payload:
             _refuse_duplicates(payload, again)
     return value
+
+
+def parse_together(payloads: Sequence[bytes], depth: int) -> list[Any] | None:
+    """What `parse` makes of each, in half the time. None if one of them needs a look of its own, or is no good."""
+    lines = b"\n".join(payloads)
+    try:
+        if max(map(len, payloads)) > 2 * depth:
+            for payload in payloads:
+                refuse_deep(payload, depth)
+        values = _decode_lines(lines)
+        is_proven = len(values) == len(payloads) and (
+            _are_flat_objects(lines, values) or _encode_lines(values) == lines + b"\n"
+        )
+    except Exception:  # noqa: BLE001 - `parse` will stumble over it too, and can say why
+        return None
+    return values if is_proven else None
+
+
+def _are_flat_objects(lines: bytes, values: list[Any]) -> bool:
+    """Whether each of as many lines as values is one object, written with all its keys and holding no other object.
+
+    No value goes on over the break between two objects, so as many values as lines are one for each. None has fewer
+    colons than keys, so what `parse` asks of each holds if it holds for the sums.
+    """
+    breaks = len(values) - 1
+    return (
+        lines.count(b"\n") == breaks == lines.count(b"}\n{")
+        and lines.startswith(b"{")
+        and lines.count(b":") == sum(map(len, values))
+    )
 
 
 def strict_reader(decode_as: Callable[[bytes], Any]) -> Callable[[bytes, int], Any]:

@@ -5,7 +5,7 @@ out of memory passes through, because it says nothing about the message.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from penstock.errors import ConfigurationError, EncodeError, MalformedError
 from penstock.message.bodies import Bodies
@@ -15,6 +15,12 @@ from penstock.message.dialects import DIALECTS, Dialect
 from penstock.message.faults import describe
 from penstock.message.message import Message
 from penstock.options import Limits
+
+UnpackTogether: TypeAlias = Callable[[Sequence[Sequence[bytes]]], list[Message[Any]] | None]
+
+
+def _one_by_one(entries: Sequence[Sequence[bytes]]) -> None:
+    """Of a dialect that has no shorter way."""
 
 
 class Wire:
@@ -37,6 +43,9 @@ class Wire:
         self._dialect = make(Bodies(self.types, self.limits, self._codecs))
         self.try_unpack = self._dialect.unpack
         """For loops that can do without a layer: `unpack` that raises anything, which `refusal` knows to explain."""
+
+        self.unpack_together: UnpackTogether = getattr(self._dialect, "unpack_together", _one_by_one)
+        """What `unpack` gives for each of these entries, faster; None if they are to be unpacked one by one."""
 
     def copy(self) -> "Wire":
         """The same format, with a catalog of its own: types added to one are unknown to the other."""

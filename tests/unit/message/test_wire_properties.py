@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from penstock.errors import EncodeError, MalformedError
 from penstock.message import fields as f
+from penstock.message import strict_json
 from penstock.message.ids import canonical
 from penstock.message.message import Message
 from penstock.message.wire import Wire
@@ -191,3 +192,65 @@ def mutations(draw: st.DrawFn, dialect: str) -> list[bytes]:
 @given(data=st.data())
 def test_a_damaged_entry_is_a_message_or_malformed(dialect: str, data: st.DataObject) -> None:
     assert_message_or_malformed(Wire(dialect, types=[Placed]), data.draw(mutations(dialect)))
+
+
+# Pieces that make sense side by side, over a line break or not at all.
+WHOLE = [
+    b'{"a":1}',
+    b'{"a":{"b":2}}',
+    b'{"a":1,"a":2}',
+    b'{"a":[]}',
+    b"{}",
+    b"1",
+    b"NaN",
+    b"1.0",
+    rb'{"a":"\u003a","a":1}',
+]
+PARTS = [b"{", b"}", b"[1", b"2]", b",", b"3,4", b"", b" ", b"\n", b"\r", b'"', b'":"', b"[[[[[[", b"]]]]]]", b"\xff"]
+PIECES = st.sampled_from([*WHOLE, *PARTS])
+PAYLOADS = st.lists(PIECES, min_size=1, max_size=3).map(b"".join) | VALUES.map(strict_json.encode)
+RAW_IDS = st.uuids().map(lambda one: str(one).encode())
+BAD_IDS = st.sampled_from([b"", b"\n", b"A" * 36, b"a" * 17 + b"\n" + b"a" * 18, b"\xff"])
+
+
+@settings(max_examples=500, deadline=None)
+@given(bodies=st.lists(st.tuples(RAW_IDS, PAYLOADS), min_size=1, max_size=4), bad_id=st.none() | BAD_IDS)
+def test_what_is_unpacked_together_is_what_is_unpacked_alone(
+    bodies: list[tuple[bytes, bytes]], bad_id: bytes | None
+) -> None:
+    wire = Wire(limits=Limits(depth=4))
+    entries = [[f.ID, id, f.PAYLOAD, payload] for id, payload in bodies]
+    if bad_id is not None:
+        entries[-1][1] = bad_id
+    together = wire.unpack_together(entries)
+    if together is not None:
+        alone = [wire.unpack("topic", "1-1", fields) for fields in entries]
+        assert together == alone
+        assert all(same(one.body, other.body) for one, other in zip(together, alone, strict=True))
+
+
+@pytest.mark.parametrize("bodies", [[{"a": 1}] * 3, [{"a": {"b": ":"}}, {"c": [[1], {}]}], [[1, "x"], 5, None]])
+def test_plain_messages_are_unpacked_together(bodies: list[Any]) -> None:
+    wire = Wire()
+    messages = [Message(body) for body in bodies]
+    assert wire.unpack_together([wire.pack(message) for message in messages]) == messages
+
+
+def test_bodies_unpacked_together_share_no_headers() -> None:
+    one, other = Wire().unpack_together([Wire().pack(Message({"a": 1})), Wire().pack(Message({"a": 1}))]) or []
+    assert one.headers == {} == other.headers
+    assert one.headers is not other.headers
+
+
+def test_what_is_not_plain_is_left_to_be_unpacked_alone() -> None:
+    wire, plain = Wire(limits=Limits(payload_bytes=100)), Wire().pack(Message({"a": 1}))
+    for other in (
+        Wire().pack(Message({"a": "x" * 200})),
+        Wire().pack(Message({"a": 1}, key="k")),
+        [f.PAYLOAD, b"{}", f.ID, plain[1]],
+        [f.ID, plain[1], f.PAYLOAD, b"{"],
+        [f.ID, b"7", f.PAYLOAD, b"{}"],
+        [f.ID, plain[1]],
+    ):
+        assert wire.unpack_together([plain, other]) is None
+    assert Wire("flat").unpack_together([plain]) is None

@@ -21,6 +21,7 @@ from penstock.message.wire import Wire
 _LONGEST_BLOCK_MS = 10_000  # a dead peer is noticed this much, and a margin, later
 _PAGES_PER_RECLAIM = 10
 _PENDING_PER_PAGE = 200
+_TOGETHER = 100  # so few that they are still in the processor's cache when they are handled
 
 
 class Reading(Verbs):
@@ -188,25 +189,34 @@ class Page:
     def bound(self, entries: Sequence[Entry]) -> Sheaf:
         """Entries to be opened when their turn comes."""
         ids = [raw_id.decode() for raw_id, _ in entries]
-        sizes = mean_size([fields for _, fields in entries])
-        return Sheaf(self._stream, self._fence, ids, self._open(ids, entries), sizes)
+        fields = [fields for _, fields in entries]
+        return Sheaf(self._stream, self._fence, ids, self._open(ids, fields), mean_size(fields))
 
     def open(self, entries: Sequence[Entry]) -> list[FetchedEntry]:
         return list(self.bound(entries))
 
-    def _open(self, ids: Sequence[str], entries: Sequence[Entry]) -> Iterator[FetchedEntry]:
+    def _open(self, ids: Sequence[str], entries: Sequence[list[bytes]]) -> Iterator[FetchedEntry]:
         if self._is_retry:
-            yield from [self._retried(id, fields) for id, (_, fields) in zip(ids, entries, strict=True)]
+            yield from map(self._retried, ids, entries)
             return
-        try_unpack = self._wire.try_unpack
-        topic, stream, state, fence = self._topic, self._stream, self._state, self._fence
-        for id, (_, fields) in zip(ids, entries, strict=True):
-            try:
-                message = try_unpack(topic, id, fields)
-            except Exception as error:  # noqa: BLE001 - what is in an entry may break any rule
-                yield Malformed(id, self._wire.refusal(topic, id, fields, error), state, stream, id, fence)
-            else:
+        stream, state, fence, unpack_together = self._stream, self._state, self._fence, self._wire.unpack_together
+        for start in range(0, len(ids), _TOGETHER):
+            some_ids, some = ids[start : start + _TOGETHER], entries[start : start + _TOGETHER]
+            messages = unpack_together(some)
+            if messages is None:
+                # Most likely its neighbours are no different.
+                yield from map(self._opened, ids[start:], entries[start:])
+                return
+            for id, message, fields in zip(some_ids, messages, some, strict=True):
                 yield ClaimedMessage(id, message, state, stream, id, fence, fields)
+
+    def _opened(self, id: str, fields: list[bytes]) -> FetchedEntry:
+        try:
+            message = self._wire.try_unpack(self._topic, id, fields)
+        except Exception as error:  # noqa: BLE001 - what is in an entry may break any rule
+            refusal = self._wire.refusal(self._topic, id, fields, error)
+            return Malformed(id, refusal, self._state, self._stream, id, self._fence)
+        return ClaimedMessage(id, message, self._state, self._stream, id, self._fence, fields)
 
     def lost(self, id: str) -> Malformed:
         """A pending entry whose content is gone."""

@@ -14,13 +14,14 @@ from penstock.message.codec import OCTETS
 from penstock.message.dialects.base import identify, own_id, own_type, read_text, write_text
 from penstock.message.faults import Unreadable
 from penstock.message.headers import read_headers, write_headers
-from penstock.message.ids import LOWER_SHAPE, SHAPE
+from penstock.message.ids import LOWER_SHAPE, SHAPE, canonical_all
 from penstock.message.layout import Layouts
 from penstock.message.message import Message
-from penstock.message.strict_json import decode, parse
+from penstock.message.strict_json import decode, parse, parse_together
 from penstock.message.times import read_time, write_time
 
 _FIELDS = (f.PAYLOAD, f.ID, f.TYPE, f.KEY, f.HEADERS, f.TRACEPARENT, f.TRACESTATE, f.TIME)
+_LONG = 10_000  # bytes of a payload: such a one gains nothing from company, and would be in memory twice
 
 
 class Native:
@@ -108,6 +109,20 @@ class Native:
             read_text("tracestate", fields[state_at], longest) if state_at else None,
             self._time(fields[time_at]) if time_at else None,
         )
+
+    def unpack_together(self, entries: Sequence[Sequence[bytes]]) -> list[Message[Any]] | None:
+        if set(map(len, entries)) != {4}:
+            return None
+        id_names, raw_ids, payload_names, payloads = zip(*entries, strict=True)
+        if set(id_names) != {f.ID} or set(payload_names) != {f.PAYLOAD}:
+            return None
+        if max(map(len, payloads)) > min(self._longest, _LONG):
+            return None
+        ids = canonical_all(raw_ids)
+        bodies = parse_together(payloads, self._depth) if ids is not None else None
+        if ids is None or bodies is None:
+            return None
+        return [Message(body, id, None, None, {}) for body, id in zip(bodies, ids, strict=True)]
 
     def _body(self, payload: bytes, kind: str | None, headers: dict[str, str]) -> Any:
         content_type = headers[f.CONTENT_TYPE]
