@@ -247,16 +247,12 @@ class Crew:
             taken = list(islice(batch.waiting, self._plan.chunk))
             if not taken:
                 return None
-            pieces.extend(
-                sort(
-                    [
-                        Delivery(entry.message.body, entry, desk)
-                        for entry in taken
-                        if (type(entry) is ClaimedMessage and not lost and not entry.message.headers)
-                        or is_fit(batch, entry)
-                    ]
-                )
-            )
+            fit = [
+                Delivery(entry.message.body, entry, desk)
+                for entry in taken
+                if (type(entry) is ClaimedMessage and not lost and not entry.message.headers) or is_fit(batch, entry)
+            ]
+            pieces.extend(sort(fit))
         piece = pieces.popleft()
         if pieces:
             self._wake_one()  # else the others would wait until this runner has done them all

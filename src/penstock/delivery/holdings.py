@@ -20,6 +20,7 @@ class Batch:
     """Entries of one stream that were read together."""
 
     __slots__ = (
+        "_open",
         "begun",
         "by_hand",
         "claimed",
@@ -30,7 +31,6 @@ class Batch:
         "has_suspects",
         "ids",
         "leased_at",
-        "open",
         "parked",
         "pieces",
         "seconds",
@@ -41,7 +41,7 @@ class Batch:
     def __init__(self, sheaf: Sheaf, leased_at: float) -> None:
         self.stream = sheaf.stream
         self.fence = sheaf.fence
-        self.ids = ids = sheaf.ids
+        self.ids = sheaf.ids
         self.leased_at = leased_at
         """By the monotonic clock, not after the server began to count."""
 
@@ -72,8 +72,8 @@ class Batch:
         self.by_hand: set[str] | None = None
         """Entry ids that a handler has settled itself: how it ends makes no difference to them any more."""
 
-        self.open = set(ids)
-        """Not settled yet."""
+        self._open: set[str] | None = None
+        """Not settled yet. None: nothing is, so that what is settled all at once needs no set."""
 
     def take_all(self) -> list[FetchedEntry]:
         """Everything that is not begun; it will not be."""
@@ -87,9 +87,28 @@ class Batch:
         self.done, self.parked, self.dead, self.seconds = [], [], [], 0.0
         return taken
 
+    @property
+    def open_count(self) -> int:
+        return len(self.ids if self._open is None else self._open)
+
+    def is_open(self, id: str) -> bool:
+        """Whether this is one of its entries, and not settled."""
+        return id in (self.ids if self._open is None else self._open)
+
     def unsettled(self) -> list[str]:
-        still = self.open
-        return [id for id in self.ids if id in still]
+        still = self._open
+        return list(self.ids) if still is None else [id for id in self.ids if id in still]
+
+    def settled(self, ids: Sequence[str]) -> int:
+        """These need no care any more; returns how many of them did until now."""
+        if self._open is None:
+            if ids == self.ids:
+                self._open = set()
+                return len(ids)
+            self._open = set(self.ids)
+        before = len(self._open)
+        self._open.difference_update(ids)
+        return before - len(self._open)
 
 
 class Outcomes(NamedTuple):
@@ -125,19 +144,17 @@ class Holdings:
 
     def settled(self, batch: Batch, ids: Sequence[str]) -> None:
         """These need no care any more."""
-        before = len(batch.open)
-        batch.open.difference_update(ids)
-        self.finished += before - len(batch.open)
+        self.finished += batch.settled(ids)
         if self.lost:
             self.lost.difference_update([(batch.stream, id) for id in ids])
-        if not batch.open and batch in self.batches:
+        if not batch.open_count and batch in self.batches:
             self.batches.remove(batch)
         self._changed.set()
 
     def find(self, entry: FetchedEntry) -> Batch | None:
         """The batch this very entry is in, unless it is settled."""
         for batch in self.batches:
-            if batch.stream == entry.stream and entry.id in batch.open:
+            if batch.stream == entry.stream and batch.is_open(entry.id):
                 return batch
         return None
 
@@ -158,7 +175,7 @@ class Holdings:
 
     @property
     def count(self) -> int:
-        return sum(len(batch.open) for batch in self.batches)
+        return sum(batch.open_count for batch in self.batches)
 
     async def fewer_than(self, most: int) -> None:
         """Returns when less than so many are unsettled."""

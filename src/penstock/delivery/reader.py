@@ -104,7 +104,7 @@ class Reader:
         else:
             batch.leased_at = now
             # What was settled while we asked is gone, not lost.
-            self._holdings.lost.update((batch.stream, id) for id in lost if id in batch.open)
+            self._holdings.lost.update((batch.stream, id) for id in lost if batch.is_open(id))
 
     async def _restore(self) -> None:
         try:

@@ -23,6 +23,7 @@ _decode_lines = msgspec.json.Decoder().decode_lines
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"?', re.DOTALL)
 _NOT_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
 _BACKSLASH = ord("\\")
+_OPENING, _CLOSING = {ord("{")}, {ord("}")}
 _STEP = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 
 
@@ -59,23 +60,23 @@ def parse_together(payloads: Sequence[bytes], depth: int) -> list[Any] | None:
                 refuse_deep(payload, depth)
         values = _decode_lines(lines)
         is_proven = len(values) == len(payloads) and (
-            _are_flat_objects(lines, values) or _encode_lines(values) == lines + b"\n"
+            _are_flat_objects(payloads, lines, values) or _encode_lines(values) == lines + b"\n"
         )
     except Exception:  # noqa: BLE001 - `parse` will stumble over it too, and can say why
         return None
     return values if is_proven else None
 
 
-def _are_flat_objects(lines: bytes, values: list[Any]) -> bool:
-    """Whether each of as many lines as values is one object, written with all its keys and holding no other object.
+def _are_flat_objects(payloads: Sequence[bytes], lines: bytes, values: list[Any]) -> bool:
+    """Whether each of the lines is one object, written with all its keys and holding no other.
 
     No value goes on over the break between two objects, so as many values as lines are one for each. None has fewer
     colons than keys, so what `parse` asks of each holds if it holds for the sums.
     """
-    breaks = len(values) - 1
     return (
-        lines.count(b"\n") == breaks == lines.count(b"}\n{")
-        and lines.startswith(b"{")
+        {payload[0] for payload in payloads} == _OPENING
+        and {payload[-1] for payload in payloads} == _CLOSING
+        and b"\n" not in b"".join(payloads)
         and lines.count(b":") == sum(map(len, values))
     )
 

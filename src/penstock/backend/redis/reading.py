@@ -2,8 +2,9 @@
 
 import asyncio
 import secrets
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import chain, repeat
 
 from penstock.backend import keys
 from penstock.backend.entry import ClaimedMessage, FetchedEntry, Malformed, PartialDeliveryState
@@ -188,27 +189,26 @@ class Page:
 
     def bound(self, entries: Sequence[Entry]) -> Sheaf:
         """Entries to be opened when their turn comes."""
-        ids = [raw_id.decode() for raw_id, _ in entries]
-        fields = [fields for _, fields in entries]
-        return Sheaf(self._stream, self._fence, ids, self._open(ids, fields), mean_size(fields))
+        raw_ids, fields = zip(*entries, strict=True) if entries else ((), ())
+        ids = b" ".join(raw_ids).decode().split()  # one by one, decoding alone would take longer
+        return Sheaf(self._stream, self._fence, ids, chain.from_iterable(self._open(ids, fields)), mean_size(fields))
 
     def open(self, entries: Sequence[Entry]) -> list[FetchedEntry]:
         return list(self.bound(entries))
 
-    def _open(self, ids: Sequence[str], entries: Sequence[list[bytes]]) -> Iterator[FetchedEntry]:
+    def _open(self, ids: Sequence[str], entries: Sequence[list[bytes]]) -> Iterator[Iterable[FetchedEntry]]:
         if self._is_retry:
-            yield from map(self._retried, ids, entries)
+            yield map(self._retried, ids, entries)
             return
-        stream, state, fence, unpack_together = self._stream, self._state, self._fence, self._wire.unpack_together
+        state, stream, fence = repeat(self._state), repeat(self._stream), repeat(self._fence)
         for start in range(0, len(ids), _TOGETHER):
             some_ids, some = ids[start : start + _TOGETHER], entries[start : start + _TOGETHER]
-            messages = unpack_together(some)
+            messages = self._wire.unpack_together(some)
             if messages is None:
                 # Most likely its neighbours are no different.
-                yield from map(self._opened, ids[start:], entries[start:])
+                yield map(self._opened, ids[start:], entries[start:])
                 return
-            for id, message, fields in zip(some_ids, messages, some, strict=True):
-                yield ClaimedMessage(id, message, state, stream, id, fence, fields)
+            yield map(ClaimedMessage, some_ids, messages, state, stream, some_ids, fence, some)
 
     def _opened(self, id: str, fields: list[bytes]) -> FetchedEntry:
         try:

@@ -114,7 +114,7 @@ class Native:
         if set(map(len, entries)) != {4}:
             return None
         id_names, raw_ids, payload_names, payloads = zip(*entries, strict=True)
-        if set(id_names) != {f.ID} or set(payload_names) != {f.PAYLOAD}:
+        if id_names.count(f.ID) != len(entries) or payload_names.count(f.PAYLOAD) != len(entries):
             return None
         if max(map(len, payloads)) > min(self._longest, _LONG):
             return None
