@@ -56,8 +56,10 @@ def _overlaps(history: History, told: set[tuple[int, str]], runs: list[Run]) -> 
 
 def i5_budgets_and_blame(history: History, state: State, rules: Rules) -> Iterator[str]:
     letters = [letter for letter in state.dead if not letter.lost]
+    # A group that is made again begins where it was last seen, and gives out what has died since then once more.
+    destroyed = sum(line.name == "group destroyed" for line in history.of_kind["fault"])
     for (group, entry), count in Counter((letter.group, letter.entry) for letter in letters).items():
-        if count > 1:
+        if count > 1 + destroyed:
             yield f"entry {entry} is {count} times among the dead letters of group {group}"
     buried = {(letter.group, letter.tag): letter for letter in letters}
     for group, tag in history.runs:

@@ -102,9 +102,11 @@ async def test_huge_payloads_are_refused_by_publish_and_buried_by_workers(scene:
     await scene.published()
     scene.prove("publishes that were refused", refused(scene, "EncodeError"))
     assert refused(scene, "EncodeError") == 8, "each is refused once, and not tried again"
-    scene.prove("huge entries", await buried(scene, planted, most_rss=80 * MIB + 8 * size))
-    # A few connections may wait too long for a server that copies it; tried again and again, it would be a hundred.
-    assert len(events(scene, "Trouble")) < 30, "what is too large is not tried again and again"
+    # Both may come in one read: each in the reader's buffer, which doubles, as bytes, as a request, and on its way out.
+    scene.prove("huge entries", await buried(scene, planted, most_rss=80 * MIB + 10 * size))
+    # Connections may wait too long for a server that copies it; what is refused again and again would be a hundred.
+    refusals = [line for line in events(scene, "Trouble") if "lost the connection" not in str(line.facts)]
+    assert len(refusals) < 30, "what is too large is not tried again and again"
 
 
 @pytest.mark.parametrize("size", [MIB - 1024])

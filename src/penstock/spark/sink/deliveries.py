@@ -88,8 +88,8 @@ class Batch(Mode):
             place, (lines, count) = names.index(b"id") + 1, rows.for_script()
         else:
             names, place = (), 0
-            lines = flowing(joined_rows([words(rows.ids), rows.counted()]))
-            count = int(rows.counts.sum()) + 2 * len(rows)
+            lines = [memoryview(word(len(rows))), flowing(words(rows.ids)), flowing(rows.counted())]
+            count = 1 + int(rows.counts.sum()) + 2 * len(rows)
         self._requests += 1
         arguments = (at.batch, at.remember_ms, may_create(stream), at.token, self._requests, place, len(names))
         return Request(rows, self.evalsha(where, (*arguments, *names), lines, count), number=self._requests)
@@ -158,7 +158,7 @@ class ExplicitId(Mode):
         self._check_order(rows)
         lines = flowing(joined_rows([words(rows.entry_ids), rows.counted()]))
         count = int(rows.counts.sum()) + 2 * len(rows)
-        return Request(rows, self.evalsha((rows.stream,), (may_create(rows.stream),), lines, count))
+        return Request(rows, self.evalsha((rows.stream,), (may_create(rows.stream),), [lines], count))
 
     def _check_order(self, rows: Rows) -> None:
         last = self._last.get(rows.stream, (0, 0))

@@ -117,11 +117,11 @@ class Mode:
         )
 
     def evalsha(
-        self, keys_: Sequence[str], arguments: Sequence[bytes | str | int], rows: memoryview, count: int
+        self, keys_: Sequence[str], arguments: Sequence[bytes | str | int], rows: Sequence[memoryview], count: int
     ) -> bytes:
         """A call of the mode's script; `rows` hold `count` words in all."""
         head = (b"EVALSHA", scripts.load(self.script).sha, len(keys_), *keys_, *arguments)
-        return b"".join((b"*%d\r\n" % (len(head) + count), *map(word, head), rows))
+        return b"".join((b"*%d\r\n" % (len(head) + count), *map(word, head), *rows))
 
 
 def is_done(link: BlockingLink, stream: str, attempt: Attempt) -> bool:

@@ -74,12 +74,12 @@ class Rows:
         same = len(self.fields) <= _MOST_NAMED and not any(values.null_count for values in self.fields.values())
         return tuple(self.fields) if same else ()
 
-    def for_script(self) -> tuple[memoryview, int]:
-        """The rows as a script takes them, and how many words that is: if all have the same `names`, only the values;
-        else for each how many words it has, and these."""
+    def for_script(self) -> tuple[list[memoryview], int]:
+        """The rows as a script takes them, and how many words that is: if all have the same `names`, only the values,
+        name by name; else for each row how many words it has, and these."""
         if self.names:
-            return flowing(joined_rows(list(self.fields.values()))), len(self.names) * len(self)
-        return flowing(self.counted()), int(self.counts.sum()) + len(self)
+            return [flowing(values) for values in self.fields.values()], len(self.names) * len(self)
+        return [flowing(self.counted())], int(self.counts.sum()) + len(self)
 
     def counted(self) -> Column:
         """For each row how many words it has, and these."""
