@@ -124,7 +124,7 @@ def test_days_and_moments_are_those_of_utc_wherever_spark_runs(
     assert row == {"date": "2026-03-02", "ms": int(moment.timestamp() * 1000)}
 
 
-@pytest.mark.parametrize("step", ["staged_files", "Lake.commit"])
+@pytest.mark.parametrize("step", [pytest.param("staged_files", marks=pytest.mark.full), "Lake.commit"])
 def test_a_batch_that_failed_before_its_commit_is_written_by_the_next_run(
     spark: "SparkSession", server: Server, admin: "redis.Redis", topic: str, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch, step: str,

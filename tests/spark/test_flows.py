@@ -150,7 +150,7 @@ def test_a_repeated_batch_gives_every_output_the_same_rows(
     )
 
 
-@pytest.mark.parametrize("to", [(), "out"])
+@pytest.mark.parametrize("to", [pytest.param((), marks=pytest.mark.full), "out"])
 def test_a_repeated_batch_of_a_flow_with_state_brings_its_state_forward_too(
     spark: "SparkSession", server: Server, admin: "redis.Redis", topic: str, tmp_path: Path, to: "str | tuple[()]"
 ) -> None:

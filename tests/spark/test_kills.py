@@ -59,6 +59,7 @@ def test_kills_of_everything_between_every_pair_of_steps(
         record_property("drivers", run.drivers)
 
 
+@pytest.mark.full  # the short reconciliation begins with these very kills
 @pytest.mark.timeout(180)
 def test_a_lake_is_whole_when_its_driver_died_at_the_commit(record_property: "Callable[[str, object], None]") -> None:
     kills = [Kill("commit-after", "driver", 1), Kill("read-middle", "worker", 2)]

@@ -21,7 +21,7 @@ from penstock.lake.dead_letters import copy_dead_letters
 from penstock.lake.failures import failures
 from penstock.lake.selection import Selection
 from penstock.message.ids import new_id
-from penstock.spark.pipelines.replay import Replay
+from penstock.spark.pipelines.replay import Replay, Replayed
 from penstock.spark.sink.outflow import Outflow
 from tests.lake.pouring import START, Row, pour
 from tests.support.servers import Server
@@ -60,11 +60,30 @@ def test_everything_comes_back_in_order_and_a_second_run_brings_nothing(
     assert [(day.topic, day.messages) for day in plan] == [
         (topic, 1000), (topic, 999), (topic, 500), (f"{topic}:b", 50),
     ]  # fmt: skip
-    assert job.run() == job.run() == 2549
+    assert job.run() == Replayed(written=2549)
+    assert job.run() == Replayed(before=2549)
     assert numbers(admin, topic) == FIRSTS
     assert numbers(admin, f"{topic}:b") == list(range(50))
     replay(server, lake, id="r2", selection=Selection(topics=[f"{topic}:b"])).run()
     assert len(numbers(admin, f"{topic}:b")) == 100
+
+
+def test_an_id_stands_for_one_selection(server: Server, admin: "redis.Redis", topic: str, lake: Lake) -> None:
+    some = Selection(topics=[topic], where="payload::int < 10")
+    assert replay(server, lake, selection=some).run() == Replayed(written=10)
+    with pytest.raises(ConfigurationError, match=r"replay 'r1' to .* was begun with another selection"):
+        replay(server, lake, selection=Selection(topics=[topic], where="payload::int < 20")).run()
+    assert numbers(admin, topic) == list(range(10))
+
+
+def test_what_came_to_a_day_after_it_was_replayed_is_told(
+    server: Server, admin: "redis.Redis", topic: str, lake: Lake
+) -> None:
+    job = replay(server, lake, selection=Selection(topics=[f"{topic}:b"]))
+    assert job.run() == Replayed(written=50)
+    pour(lake, [Row(f"{topic}:b", number, new_id()) for number in range(50, 53)])
+    assert job.run() == Replayed(before=50, left=3)
+    assert len(numbers(admin, f"{topic}:b")) == 50
 
 
 @pytest.mark.parametrize(
@@ -85,7 +104,7 @@ def test_exactly_what_was_chosen_comes_back(
     ))  # fmt: skip
     assert sum(day.messages for day in job.plan()) == len(expected)
     assert not admin.exists(f"{topic}:again")
-    assert job.run() == len(expected)
+    assert job.run().written == len(expected)
     assert numbers(admin, f"{topic}:again") == list(expected)
 
 
@@ -95,7 +114,7 @@ def test_messages_are_found_by_their_ids(server: Server, admin: "redis.Redis", t
     ids = [fields[b"id"].decode() for _, fields in admin.xrange(f"{topic}:all")]
     chosen = [ids[5], ids[1005], ids[2005]]
     job = replay(server, lake, to=f"{topic}:some", selection=Selection(ids=chosen))
-    assert job.run() == 3
+    assert job.run().written == 3
     assert [fields[b"id"].decode() for _, fields in admin.xrange(f"{topic}:some")] == chosen
 
 
@@ -117,7 +136,7 @@ def test_one_that_was_cut_short_goes_on(
     cut = len(numbers(admin, topic))
     assert 1000 <= cut < 2500
 
-    assert job.run() == 2499
+    assert job.run() == Replayed(written=1499, before=1000)
 
     assert sorted(numbers(admin, topic)) == FIRSTS
 
@@ -184,9 +203,10 @@ async def test_one_group_handles_them_again_and_no_other(
             chosen = [receipts[number].id for number in (3, 4, 20)]
             job = replay(server, lake, id="ticket 17", group="billing", selection=Selection(ids=chosen))
             assert [day.messages for day in job.plan()] == [3]
-            assert job.run() == job.run() == 3
+            assert (job.run(), job.run()) == (Replayed(written=3), Replayed(before=3))
             await stage.settled("billing", "mail")
-            assert replay(server, lake, id="ticket 18", group="billing", selection=Selection(ids=chosen[:1])).run() == 1
+            other = replay(server, lake, id="ticket 18", group="billing", selection=Selection(ids=chosen[:1]))
+            assert other.run().written == 1
             await stage.settled("billing", "mail")
     again = {key: count for key, count in seen.items() if count > 1}
     assert again == {("billing", 3): 3, ("billing", 4): 2, ("billing", 20): 2}
@@ -258,7 +278,8 @@ async def test_the_messages_of_a_failure_go_back_to_the_group_that_failed(
             words = shlex.split(largest.replay_command(lake.path))
             options = dict(zip(words[3::2], words[4::2], strict=True))
             chosen = Selection(topics=[options["--topics"]], where=options["--where"])
-            assert replay(server, lake, id=options["--id"], group=options["--group"], selection=chosen).run() == 4
+            job = replay(server, lake, id=options["--id"], group=options["--group"], selection=chosen)
+            assert job.run() == Replayed(written=4)
             await stage.settled("billing", "mail")
     assert sorted(seen) == [("billing", 5), ("billing", 10), ("billing", 15), ("billing", 20)]
 
@@ -283,7 +304,7 @@ def test_the_order_is_kept_for_a_group_and_a_cut_goes_on(
     retry = keys.retry(f"{topic}:again", "g")
     assert 1000 <= len(numbers(admin, retry)) < 2499
 
-    assert job.run() == 2499
+    assert job.run() == Replayed(written=1499, before=1000)
 
     found = numbers(admin, retry)
     assert sorted(found) == FIRSTS

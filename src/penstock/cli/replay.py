@@ -8,6 +8,7 @@ from cyclopts import Parameter
 from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from penstock.cli.saying import warn
 from penstock.lake.selection import Selection
 from penstock.spark.pipelines.replay import Day, Replay
 
@@ -54,9 +55,12 @@ def replay(
         return
     with Progress(*_COLUMNS, console=console, transient=True) as bar:
         task = bar.add_task("", total=total)
-        job.run(lambda done: bar.update(task, completed=done))
+        done = job.run(lambda count: bar.update(task, completed=count))
     place = f" to group {group!r}" if group else ""
-    console.print(f"Replayed {total:,} messages{place} as {id!r}", highlight=False)
+    before = f"; {done.before:,} were there already" if done.before else ""
+    console.print(f"Replayed {done.written:,} messages{place} as {id!r}{before}", highlight=False)
+    if done.left:
+        warn(f"{done.left:,} messages came to the lake after their day was replayed: another --id brings them")
 
 
 def _show(days: list[Day]) -> None:

@@ -116,12 +116,17 @@ class Cluster:
     """The same stretches for all clusters of a call, without gaps, up to now."""
 
     def replay_command(self, lake: Path) -> str:
-        """What gives exactly these messages back to the group, from the lake; empty if none of them can be read."""
+        """What gives exactly these messages back to the group, from the lake; empty if none of them can be read.
+
+        Those that were replayed and handled since are among them.
+        """
         if not self.messages or not self.group:
             return ""
         moments = {"first": text(self.first.isoformat()), "last": text(self.last.isoformat())}
         where = _REPLAYED.format(cluster=text(self.id), **moments)
-        command = ["penstock", "lake", "replay", "--lake", str(lake), "--id", f"again-{self.id}"]
+        # Letters that come later make another replay: under the same id they would be taken for done.
+        id = f"again-{self.id}-{self.last:%Y%m%dT%H%M%S}"
+        command = ["penstock", "lake", "replay", "--lake", str(lake), "--id", id]
         told = shlex.join([*command, "--topics", self.topic, "--group", self.group])
         return f'{told} --where "{where}"'  # nothing in it means anything to a shell, and so people can read it
 

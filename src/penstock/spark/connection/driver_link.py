@@ -59,6 +59,12 @@ class Line:
         rows = self.command(f"cannot list the groups of {stream!r}", "XINFO", "GROUPS", stream)
         return [found for row in rows if (found := pairs(row))["name"] != keys.OWN_GROUP]
 
+    def cursor(self, stream: str, group: str) -> str | None:
+        """The last entry that a group was given; None if there is no such stream or group."""
+        if self.facts(stream) is None:
+            return None
+        return next((found["last-delivered-id"] for found in self.groups(stream) if found["name"] == group), None)
+
     def close(self) -> None:
         if self._link is not None:
             self._link.close()

@@ -12,12 +12,13 @@ from threading import Event
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from penstock.errors import ConfigurationError, ServerError
+from penstock.errors import ConfigurationError, LakeError, ServerError
 from penstock.lake import Lake
 from penstock.lake.dead_letters import copy_dead_letters
 from penstock.options import check_count, check_flag
 from penstock.spark.connection.driver_link import Line
 from penstock.spark.connection.server import Server
+from penstock.spark.options.boundaries import FIRST_ID, order
 from penstock.spark.options.schemas import archived_schema
 from penstock.spark.options.source import SourceOptions
 from penstock.spark.pipelines import causes
@@ -128,6 +129,7 @@ class _Run:
 
     def carry_out(self, start: "Callable[[ArchivedBatches], StreamingQuery]", watch: Watch, *, goes_on: bool) -> int:
         self._batches.open()
+        self._check_cursors()
         self._copy_dead_letters()
         meter = Meter(self._line, self._job.topics, self._job.group, self._batches.positions)
         watch(meter.progress(0, self._batches.positions))
@@ -142,6 +144,21 @@ class _Run:
         self._copy_dead_letters()
         watch(meter.progress(self._batches.rows, self._batches.positions))
         return self._batches.rows
+
+    def _check_cursors(self) -> None:
+        """A topic that is new to the checkpoint begins at the group's cursor: nothing before it may be missing."""
+        reached = self._lake.snapshot().reached
+        for topic in self._job.topics:
+            if topic in self._batches.positions or "startingPosition" in self._job.options:
+                continue
+            there, cursor = reached.get(topic), self._line.cursor(topic, self._job.group)
+            if cursor is not None and order(cursor) > order(there.id if there else FIRST_ID):
+                has = f"the topic up to entry {there.id} only" if there else "nothing of the topic"
+                raise LakeError(
+                    f"group {self._job.group!r} of topic {topic!r} stands at entry {cursor}, but the lake"
+                    f" {self._lake.path} has {has}: another lake or query uses this group, or the lake was made anew."
+                    " Give option group another name: a new group begins at the first entry that is there"
+                )
 
     def _has_ended(self, query: "StreamingQuery") -> bool:
         from pyspark.errors import StreamingQueryException

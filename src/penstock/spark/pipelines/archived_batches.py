@@ -88,7 +88,8 @@ class ArchivedBatches:
                 raise LakeError(
                     f"batch {number} of {self._batches.name!r} has {planned} entries, but {batch.rows} were written"
                 )
-            reached = {topic: Reached(place.id, place.epoch) for topic, place in plan.streams.items()}
+            # Not of topics that it no longer reads: another checkpoint may have brought these further.
+            reached = {topic: Reached(plan.streams[topic].id, plan.streams[topic].epoch) for topic in plan.splits}
             self._batches.commit(batch, reached, partial(self._check_overlap, plan))
             self.rows += batch.rows
         self.positions = plan.streams

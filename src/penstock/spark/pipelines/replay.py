@@ -2,9 +2,10 @@
 
 It needs no JVM. The messages of one topic and day are one batch of the sink's delivery `batch`, under the replay's id:
 the server knows which of them it has, and which days are done. So a replay that is run again goes on, and one that was
-finished does nothing; another id replays them anew.
+finished does nothing; another id replays them anew. An id stands for one selection: another one under it is refused.
 """
 
+import hashlib
 import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -16,13 +17,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from penstock.backend import keys
+from penstock.backend.redis.blocking import BlockingLink
 from penstock.errors import ConfigurationError, LakeError
 from penstock.lake import Lake, Snapshot, fingerprints, tables
 from penstock.lake.selection import Selection
 from penstock.spark.connection.server import Server
 from penstock.spark.options.sink import SinkOptions
 from penstock.spark.pipelines.to_group import check_group, open_retry_stream, write_to_group
-from penstock.spark.sink.delivery import Attempt, is_done
+from penstock.spark.sink.delivery import Attempt, rows_done
 from penstock.spark.sink.outflow import patiently
 from penstock.spark.sink.writers import Sink
 
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 _ROWS = 5000
+_SELECTION = "selection"
 _REPEATED = """
     CREATE TABLE repeated AS
     SELECT topic, id, arg_min(entry_id, (ts, seq, entry_id)) AS first FROM raw WHERE {where}
@@ -55,6 +58,19 @@ class Day:
     topic: str
     date: str
     messages: int
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """What became of the messages that were chosen."""
+
+    written: int = 0
+
+    before: int = 0
+    """Of days that an earlier run of the replay had finished."""
+
+    left: int = 0
+    """Came to the lake after their day was finished: only a replay with another id brings them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,21 +108,40 @@ class Replay:
         with self._chosen() as connection:
             return _days(connection)
 
-    def run(self, watch: Callable[[int], None] = lambda _: None) -> int:
-        """Bring them back, and return how many there are; `watch` hears now and then how many are done."""
+    def run(self, watch: Callable[[int], None] = lambda _: None) -> Replayed:
+        """Bring them back; `watch` hears now and then how many are done.
+
+        `ConfigurationError` if the id was used for another selection.
+        """
         options = {"delivery": "batch", **({"url": self.url} if self.url else {})}
         server = Server.resolve(SinkOptions.parse(options).server)
         progress = _Progress(self.rate, watch)
         with self._chosen() as connection:
             days = _days(connection)
+            streams = dict.fromkeys(map(self._stream, days))
+            sinks = {stream: Sink(SinkOptions.parse({**options, "topic": stream}), server) for stream in streams}
+            # Before anything is written: what is wrong with the last topic must not be found out half way.
             self._open_retry_streams(server, sorted({self.to or day.topic for day in days}))
+            for stream, sink in sinks.items():
+                patiently(server.address, partial(self._check_selection, stream=stream, ms=sink.remember_ms))
             for day in days:
-                sink = Sink(SinkOptions.parse({**options, "topic": self._stream(day)}), server)
-                self._replay(sink, connection, day, progress)
-        return progress.done
+                self._replay(sinks[self._stream(day)], connection, day, progress)
+        return Replayed(progress.done - progress.before - progress.left, progress.before, progress.left)
+
+    def _check_selection(self, link: BlockingLink, stream: str, ms: int) -> None:
+        """Under one id another choice would be taken for done, or come beside the first one."""
+        chosen = hashlib.sha256(self.selection.sql.encode()).hexdigest()
+        where, doing = keys.fence(stream, f"replay/{self.id}"), f"noting replay {self.id!r} of {stream!r}"
+        link.command(doing, "HSETNX", where, _SELECTION, chosen)
+        known = link.command(doing, "HGET", where, _SELECTION)
+        link.command(doing, "PEXPIRE", where, ms)
+        if known != chosen.encode():
+            raise ConfigurationError(
+                f"replay {self.id!r} to {stream!r} was begun with another selection: give the one that it had, to go"
+                " on, or another id, for a new replay"
+            )
 
     def _open_retry_streams(self, server: Server, topics: Sequence[str]) -> None:
-        """Before anything is written: a group that is missing on the last topic must not be found out half way."""
         if self.group is None:
             return
         for step in (check_group, open_retry_stream):
@@ -143,8 +178,9 @@ class Replay:
         query = f"replay/{self.id}/{day.topic}/{day.date}"
         attempt = Attempt(query, 0, 0, secrets.token_hex(8), sink.remember_ms)
         stream = sink.options.topic or day.topic
-        if patiently(sink.server.address, partial(is_done, stream=stream, attempt=attempt)):
-            progress.skip(day.messages)
+        done = patiently(sink.server.address, partial(rows_done, stream=stream, attempt=attempt))
+        if done is not None:
+            progress.pass_by(day.messages, min(done, day.messages))
             return
         found = connection.sql(_MESSAGES, params={"topic": day.topic, "date": day.date})
         rows = progress.watched(found.to_arrow_reader(_ROWS))
@@ -159,7 +195,7 @@ class _Progress:
     """Counts messages, tells how many they are, and lets no more than `rate` pass per second."""
 
     def __init__(self, rate: float | None, watch: Callable[[int], None]) -> None:
-        self.done = 0
+        self.done = self.before = self.left = 0
         self._rate = rate
         self._watch = watch
         self._due = time.monotonic()
@@ -170,9 +206,15 @@ class _Progress:
                 rows = batch.slice(start, self._step)
                 self._wait(rows.num_rows)
                 yield _without_empty_headers(rows)
-                self.skip(rows.num_rows)
+                self._count(rows.num_rows)
 
-    def skip(self, rows: int) -> None:
+    def pass_by(self, rows: int, before: int) -> None:
+        """A day that is done: so many of its rows were written `before`."""
+        self.before += before
+        self.left += rows - before
+        self._count(rows)
+
+    def _count(self, rows: int) -> None:
         self.done += rows
         self._watch(self.done)
 

@@ -1,0 +1,64 @@
+"""Where an archive begins, and what it says about how far the lake is. No query runs here."""
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import pytest
+import redis
+
+from penstock.errors import LakeError
+from penstock.lake import Commit, Lake, Reached, Snapshot
+from penstock.spark.pipelines.archive import Archive
+from penstock.spark.pipelines.archived_batches import ArchivedBatches
+from penstock.spark.pipelines.batches import StagedBatch
+from penstock.spark.source.offsets import Offset, Piece, Position
+from tests.support.servers import Server
+
+
+@pytest.mark.parametrize("has", ["nothing of the topic", "the topic up to entry 1-0 only"])
+def test_a_cursor_that_is_ahead_of_the_lake_is_not_followed(
+    server: Server, admin: "redis.Redis", topic: str, tmp_path: Path, has: str
+) -> None:
+    for number in (1, 2, 3):
+        admin.xadd(topic, {"payload": "1"}, id=f"{number}-0")
+    admin.xgroup_create(topic, "lake", id="2-0")
+    lake = Lake.create(tmp_path / "lake")
+    if "1-0" in has:
+        lake.commit(Commit(writer="before", number=0, reached={topic: Reached("1-0", "e")}))
+    job = Archive(lake=lake.path, topics=[topic], url=server.url)
+    with pytest.raises(LakeError, match=f"stands at entry 2-0, but the lake .* has {has}: .*another name"):
+        job.run(None)  # type: ignore[arg-type]  # Spark is not asked for anything before that is known
+
+
+class _Committed:
+    """Notes what is committed, instead of a lake."""
+
+    name = "archive"
+
+    def __init__(self, checkpoint: Path) -> None:
+        self.checkpoint = checkpoint
+        self.reached: dict[str, Reached] = {}
+
+    def stage(self, rows: Any, number: int, partitions: Any) -> StagedBatch:
+        return StagedBatch(number, self.checkpoint, ())
+
+    def commit(self, batch: StagedBatch, reached: Mapping[str, Reached], check: "Callable[[Snapshot], None]") -> None:
+        self.reached.update(reached)
+
+
+class _NoRows:
+    def selectExpr(self, *columns: str) -> "_NoRows":  # noqa: N802 - as Spark calls it
+        return self
+
+
+def test_a_topic_that_is_no_longer_read_is_not_said_to_be_where_it_was(tmp_path: Path) -> None:
+    (tmp_path / "offsets").mkdir()
+    streams = {"a": Position("7-0", 0, "e"), "b": Position("1-0", 1, "e")}
+    plan = Offset(streams, {"a": (Piece("0-0", "7-0", 0),)})
+    (tmp_path / "offsets" / "0").write_text(f"v1\n{{}}\n{json.dumps(plan.to_json())}")
+    committed = _Committed(tmp_path)
+    ArchivedBatches(committed, Event()).write(_NoRows(), 0)  # type: ignore[arg-type]
+    assert committed.reached == {"a": Reached("7-0", "e")}
