@@ -8,10 +8,10 @@ _SAMPLES = 16
 
 
 class Sheaf:
-    """Entries of one stream. Iterate, once, to open them one by one.
+    """Entries of one stream. Iterate, once, to open them, a few at a time.
 
-    Opened in the moment they are needed, most of what a message is made of is gone before the next one; opened all
-    together, it is there long enough for the garbage collector to look at it, which costs as much as decoding.
+    Opened in the moment they are needed, most of what a message is made of is gone soon; opened all together, it is
+    there long enough for the garbage collector to look at it, which costs as much as decoding.
     """
 
     __slots__ = ("_opened", "fence", "ids", "mean_bytes", "stream")

@@ -55,6 +55,8 @@ def canonical(text: str | bytes) -> str | None:
 
 def canonical_all(raw: Sequence[bytes]) -> list[str] | None:
     """These ids, if every one of them is a UUID in canonical spelling."""
+    if set(map(len, raw)) != {len(SHAPE)}:  # before they are joined: what is no id can be of any size
+        return None
     lines = b"\n".join(raw)
     if lines.translate(_LINES_SHAPE) != b"\n".join([SHAPE] * len(raw)):
         return None

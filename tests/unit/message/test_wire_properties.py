@@ -254,3 +254,11 @@ def test_what_is_not_plain_is_left_to_be_unpacked_alone() -> None:
     ):
         assert wire.unpack_together([plain, other]) is None
     assert Wire("flat").unpack_together([plain]) is None
+
+
+@pytest.mark.parametrize("piece", [b"[", b'{"a":', b"[1,", b"[ ", b"[\n"])
+def test_open_ends_are_never_read_together(piece: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[bytes] = []
+    monkeypatch.setattr(strict_json, "_decode_lines", read.append)
+    assert strict_json.parse_together([piece * 100] * 100, 200) is None
+    assert read == []
