@@ -92,7 +92,9 @@ class Penstock:
         """A bus of one topic or several. Without a group it only publishes.
 
         Every group gets each message; within a group, one of its workers does. `start` is where a group begins that
-        does not exist yet: "earliest", "latest", an entry id, or a moment.
+        does not exist yet: "earliest", "latest", an entry id, or a moment. `lease` is how long a worker may give no
+        sign of life before others take over what it has; make it longer than the largest entry needs to arrive, or
+        that one is taken over on its way, by one worker after the other.
         """
         topics = self._names_of(topic)
         for name in topics:

@@ -4,7 +4,7 @@ I4 nothing is repeated without need, I5 budgets and blame, I10 bounded, I11 it g
 """
 
 import itertools
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator
 
 from tests.fault.behaviour import ENDLESS, FAILING, INNOCENT, KILLING
@@ -56,11 +56,7 @@ def _overlaps(history: History, told: set[tuple[int, str]], runs: list[Run]) -> 
 
 def i5_budgets_and_blame(history: History, state: State, rules: Rules) -> Iterator[str]:
     letters = [letter for letter in state.dead if not letter.lost]
-    # A group that is made again begins where it was last seen, and gives out what has died since then once more.
-    destroyed = sum(line.name == "group destroyed" for line in history.of_kind["fault"])
-    for (group, entry), count in Counter((letter.group, letter.entry) for letter in letters).items():
-        if count > 1 + destroyed:
-            yield f"entry {entry} is {count} times among the dead letters of group {group}"
+    yield from _buried_twice(history, letters)
     buried = {(letter.group, letter.tag): letter for letter in letters}
     for group, tag in history.runs:
         if tag not in history.intents:
@@ -72,6 +68,18 @@ def i5_budgets_and_blame(history: History, state: State, rules: Rules) -> Iterat
             yield from _budget(history, rules, group, tag, letter)
             yield from _blame(history, group, tag)
             yield from _waits(history, rules, group, tag)
+
+
+def _buried_twice(history: History, letters: list[Dead]) -> Iterator[str]:
+    """Once for each time the group was made: it begins where the old one was last seen, maybe before a death."""
+    restored = [line for line in history.of_kind["healed"] if line.name == "group destroyed"]
+    letters_of = defaultdict[tuple[str, str, int], list[Dead]](list)
+    for position, letter in enumerate(letters):
+        life = sum(line.group == letter.group and position >= line.facts["letters"] for line in restored)
+        letters_of[letter.group, letter.entry, life].append(letter)
+    for (group, entry, _), found in letters_of.items():
+        if len(found) > 1:
+            yield f"entry {entry} is {len(found)} times among the dead letters of group {group}"
 
 
 def _budget(history: History, rules: Rules, group: str, tag: str, letter: Dead | None) -> Iterator[str]:

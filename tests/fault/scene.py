@@ -128,8 +128,8 @@ class Scene:
     def breaks(self, name: str) -> None:
         self.journal.write("fault", name=name)
 
-    def heals(self, name: str) -> None:
-        self.journal.write("healed", name=name)
+    def heals(self, name: str, **facts: Any) -> None:
+        self.journal.write("healed", name=name, **facts)
 
     def prove(self, what: str, count: int) -> None:
         """The fault really bit: else the row shows nothing, however clean its verdict."""

@@ -7,7 +7,7 @@ import pytest
 import redis
 
 from penstock.backend.redis.scripts import load
-from tests.fault.closing import audit
+from tests.fault.closing import audit, look
 from tests.fault.evidence import acknowledged, events, handled, refused, taken_over
 from tests.fault.rows import row
 from tests.fault.scene import Scene
@@ -185,8 +185,9 @@ async def test_a_group_that_is_destroyed_is_made_again_and_skips_nothing(scene: 
     scene.breaks("group destroyed")
     scene.prove("groups destroyed", scene.admin.xgroup_destroy(scene.topic, "g"))
     await scene.until(lambda: bool(events(scene, "GroupRestored")), "that the group is back")
+    buried_before = sum(not letter.lost for letter in look(scene).dead)
     await scene.published()
-    scene.heals("group destroyed")
+    scene.heals("group destroyed", group="g", facts={"letters": buried_before})
     await audit(scene)
 
 

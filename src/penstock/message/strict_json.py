@@ -23,7 +23,6 @@ _decode_lines = msgspec.json.Decoder().decode_lines
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*+"?', re.DOTALL)
 _NOT_BRACKETS = bytes(byte for byte in range(256) if byte not in b"[]{}")
 _BACKSLASH = ord("\\")
-_OPENING, _CLOSING = set(b"{"), set(b"}")
 _NO_BEGINNING, _NO_END = set(b",:]} \t\r\n"), set(b"[{,: \t\r\n")
 _STEP = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 
@@ -52,34 +51,41 @@ def parse(payload: bytes, depth: int) -> Any:
     return value
 
 
-def parse_together(payloads: Sequence[bytes], depth: int) -> list[Any] | None:
-    """What `parse` makes of each, in half the time. None if one of them needs a look of its own, or is no good."""
+def parse_together(payloads: Sequence[bytes], depth: int, longest: int) -> list[Any] | None:
+    """What `parse` makes of each, in half the time. None if one of them needs a look of its own, or is no good.
+
+    `longest` is how many bytes the longest of them has.
+    """
     try:
-        firsts, lasts = {payload[0] for payload in payloads}, {payload[-1] for payload in payloads}
-        # A value that goes on over the break would nest as deep as all of them together.
-        if firsts & _NO_BEGINNING or lasts & _NO_END:
+        lines = b"\n".join(payloads)
+        are_objects = _are_objects(payloads, lines)
+        if not are_objects and _may_go_on(payloads):
             return None
-        if max(map(len, payloads)) > 2 * depth:
+        if longest > 2 * depth:
             for payload in payloads:
                 refuse_deep(payload, depth)
-        lines = b"\n".join(payloads)
         values = _decode_lines(lines)
         is_proven = len(values) == len(payloads) and (
-            (firsts == _OPENING and lasts == _CLOSING and _are_flat(payloads, lines, values))
-            or _encode_lines(values) == lines + b"\n"
+            # None has fewer colons than keys, so what `parse` asks of each holds if it holds for the sums.
+            (are_objects and lines.count(b":") == sum(map(len, values))) or _encode_lines(values) == lines + b"\n"
         )
     except Exception:  # noqa: BLE001 - `parse` will stumble over it too, and can say why
         return None
     return values if is_proven else None
 
 
-def _are_flat(payloads: Sequence[bytes], lines: bytes, values: list[Any]) -> bool:
-    """Whether each of these objects is one line, written with all its keys and holding no other.
+def _are_objects(payloads: Sequence[bytes], lines: bytes) -> bool:
+    """Whether each is one line that begins with a brace, and all but the last end with one.
 
-    No value goes on over the break between two objects, so as many values as lines are one for each. None has fewer
-    colons than keys, so what `parse` asks of each holds if it holds for the sums.
+    Then no object can go on over the break, and as many values as lines are one for each.
     """
-    return b"\n" not in b"".join(payloads) and lines.count(b":") == sum(map(len, values))
+    return lines.startswith(b"{") and lines.count(b"}\n{") == len(payloads) - 1 and b"\n" not in b"".join(payloads)
+
+
+def _may_go_on(payloads: Sequence[bytes]) -> bool:
+    """Whether a value may go on over the break, and so nest as deep as all of them together."""
+    firsts, lasts = {payload[0] for payload in payloads}, {payload[-1] for payload in payloads}
+    return bool(firsts & _NO_BEGINNING or lasts & _NO_END)
 
 
 def strict_reader(decode_as: Callable[[bytes], Any]) -> Callable[[bytes, int], Any]:

@@ -206,7 +206,24 @@ WHOLE = [
     b"1.0",
     rb'{"a":"\u003a","a":1}',
 ]
-PARTS = [b"{", b"}", b"[1", b"2]", b",", b"3,4", b"", b" ", b"\n", b"\r", b'"', b'":"', b"[[[[[[", b"]]]]]]", b"\xff"]
+PARTS = [
+    b"{",
+    b"}",
+    b"}\n{",
+    b"[1",
+    b"2]",
+    b",",
+    b"3,4",
+    b"",
+    b" ",
+    b"\n",
+    b"\r",
+    b'"',
+    b'":"',
+    b"[[[[[[",
+    b"]]]]]]",
+    b"\xff",
+]
 PIECES = st.sampled_from([*WHOLE, *PARTS])
 PAYLOADS = st.lists(PIECES, min_size=1, max_size=3).map(b"".join) | VALUES.map(strict_json.encode)
 RAW_IDS = st.uuids().map(lambda one: str(one).encode())
@@ -256,9 +273,22 @@ def test_what_is_not_plain_is_left_to_be_unpacked_alone() -> None:
     assert Wire("flat").unpack_together([plain]) is None
 
 
+@pytest.mark.parametrize(
+    "payloads",
+    [
+        pytest.param([b'[{"a":1,"a":2},3]'], id="as many colons as items"),
+        pytest.param([b'{"a":', b"1}", b"{} {}"], id="one over two lines, two on one"),
+        pytest.param([b'{}\n{"a":', b"1}"], id="a break of its own"),
+        pytest.param([b'{"a":1,"a":2}'], id="a key twice"),
+    ],
+)
+def test_what_only_looks_like_one_object_each_is_not_read_together(payloads: list[bytes]) -> None:
+    assert strict_json.parse_together(payloads, 200, max(map(len, payloads))) is None
+
+
 @pytest.mark.parametrize("piece", [b"[", b'{"a":', b"[1,", b"[ ", b"[\n"])
 def test_open_ends_are_never_read_together(piece: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[bytes] = []
     monkeypatch.setattr(strict_json, "_decode_lines", read.append)
-    assert strict_json.parse_together([piece * 100] * 100, 200) is None
+    assert strict_json.parse_together([piece * 100] * 100, 200, 100 * len(piece)) is None
     assert read == []

@@ -190,7 +190,8 @@ class Page:
     def bound(self, entries: Sequence[Entry]) -> Sheaf:
         """Entries to be opened when their turn comes."""
         raw_ids, fields = zip(*entries, strict=True) if entries else ((), ())
-        ids = b" ".join(raw_ids).decode().split()  # one by one, decoding alone would take longer
+        # One by one, decoding alone would take longer.
+        ids = b" ".join(raw_ids).decode().split(" ") if raw_ids else []
         return Sheaf(self._stream, self._fence, ids, chain.from_iterable(self._open(ids, fields)), mean_size(fields))
 
     def open(self, entries: Sequence[Entry]) -> list[FetchedEntry]:

@@ -111,18 +111,20 @@ class Native:
         )
 
     def unpack_together(self, entries: Sequence[Sequence[bytes]]) -> list[Message[Any]] | None:
-        if set(map(len, entries)) != {4}:
+        try:
+            id_names, raw_ids, payload_names, payloads = zip(*entries, strict=True)
+        except ValueError:  # not two fields each
             return None
-        id_names, raw_ids, payload_names, payloads = zip(*entries, strict=True)
         if id_names.count(f.ID) != len(entries) or payload_names.count(f.PAYLOAD) != len(entries):
             return None
-        if max(map(len, payloads)) > min(self._longest, _LONG):
+        longest = max(map(len, payloads))
+        if longest > min(self._longest, _LONG):
             return None
         ids = canonical_all(raw_ids)
-        bodies = parse_together(payloads, self._depth) if ids is not None else None
+        bodies = parse_together(payloads, self._depth, longest) if ids is not None else None
         if ids is None or bodies is None:
             return None
-        return [Message(body, id, None, None, {}) for body, id in zip(bodies, ids, strict=True)]
+        return list(map(Message, bodies, ids))
 
     def _body(self, payload: bytes, kind: str | None, headers: dict[str, str]) -> Any:
         content_type = headers[f.CONTENT_TYPE]
