@@ -8,6 +8,7 @@
 | `penstock:{<slot>}:<topic>:later`       | zset   | messages that are not due yet, by due time in ms |
 | `penstock:{<slot>}:<topic>:cursors`     | hash   | durable cursor name → entry id; each holds back trimming |
 | `penstock:{<slot>}:<topic>:fence/<q>`   | hash   | Spark query q: part → batch and rows written; `done` → batch |
+| `penstock:{<slot>}:<topic>:fence/<q>/<part>` | string | who writes this part; `done`: the batch that is done |
 | `penstock:{<slot>}:<topic>:once/<uuid>` | string | where a message published once is, or empty; expires |
 | `penstock:{<slot>}:<topic>:groups`      | hash   | group → how it stood when it was last looked at |
 | `penstock:{<slot>}:<topic>:paused`      | set    | groups that are to read nothing for now |
@@ -49,6 +50,16 @@ def cursors(topic: str) -> str:
 
 def fence(topic: str, query: str) -> str:
     return _aux(topic, "fence", query)
+
+
+def fence_of_part(topic: str, query: str, part: int) -> str:
+    """Changes when another attempt takes over the part, and never else: writers watch it."""
+    return _aux(topic, "fence", query, str(part))
+
+
+def fence_of_batch(topic: str, query: str) -> str:
+    """Changes when a batch is done, and never else: writers watch it."""
+    return _aux(topic, "fence", query, "done")
 
 
 def handled(topic: str, group: str, message_id: str, replay_id: str = "") -> str:

@@ -24,7 +24,6 @@ checkpoint that is older than the stream, say from a backup, is an error.
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -39,6 +38,7 @@ from penstock.spark.sink.delivery import (
     Request,
     accounts_for,
     added,
+    appends,
     entry_order,
     is_done,
     may_create,
@@ -53,14 +53,7 @@ class AtLeastOnce(Mode):
     bears_speculation = False
 
     def request(self, rows: Rows) -> Request:
-        create = keys.may_create(rows.stream)
-        head = [b"XADD", rows.stream.encode(), *([] if create else [b"NOMKSTREAM"]), b"*"]
-        start, counts = b"".join(map(word, head)), rows.counts + len(head)
-        if counts.min() == counts.max():
-            lines = joined_rows([b"*%d\r\n" % counts[0] + start, rows.entries])
-        else:
-            lines = joined_rows([b"*", _texts(counts), b"\r\n" + start, rows.entries])
-        return Request(rows, flowing(lines), len(rows))
+        return Request(rows, flowing(appends(rows)), len(rows))
 
     def settle(self, request: Request, replies: Sequence[Any]) -> None:
         for reply in replies:
@@ -81,8 +74,8 @@ class Batch(Mode):
         self._requests = 0
 
     def request(self, rows: Rows) -> Request:
+        rows = without_copies(rows, rows.ids)
         at, stream, names = self.attempt, rows.stream, rows.names
-        check_distinct(rows, rows.ids)
         where = (stream, keys.fence(stream, at.query), keys.written(stream, at.query, at.batch))
         if b"id" in names:
             place, (lines, count) = names.index(b"id") + 1, rows.for_script()
@@ -115,7 +108,9 @@ class Uuid(Mode):
 
     def request(self, rows: Rows) -> Request:
         stream, ids = rows.stream, canonical_ids(rows.ids, len(rows))
-        check_distinct(rows, ids)
+        each, rows = rows, without_copies(rows, ids)
+        if rows is not each:
+            ids = canonical_ids(rows.ids, len(rows))
         known = words(joined_rows([keys.once(stream, "").encode(), ids]))
         head: tuple[bytes | str | int, ...] = (b"EVALSHA", scripts.load(self.script).sha, 1 + len(rows), stream)
         arguments = (str(self.attempt.remember_ms), may_create(stream))
@@ -196,18 +191,19 @@ MODES: dict[str, type[Mode]] = {
 }
 
 
-def check_distinct(rows: Rows, ids: Column) -> None:
-    """Refuse rows with the same id that differ: only one of them would be written. Equal ones are one message."""
+def without_copies(rows: Rows, ids: Column) -> Rows:
+    """Of rows that are equal, one. Refuses rows with the same id that differ: only one of them would be written."""
     if pc.count_distinct(ids).as_py() == len(rows):
-        return
-    seen: dict[bytes, bytes] = {}
-    for id, entry in zip(ids.to_pylist(), rows.entries.to_pylist(), strict=True):
-        if seen.setdefault(id, entry) != entry:
+        return rows
+    seen: dict[bytes, tuple[int, bytes]] = {}
+    for place, (id, entry) in enumerate(zip(ids.to_pylist(), rows.entries.to_pylist(), strict=True)):
+        if seen.setdefault(id, (place, entry))[1] != entry:
             raise EncodeError(
                 f"two rows for {rows.stream!r} have the id {id.decode(errors='replace')!r} and differ: give each row"
                 " an id of its own, made of what tells them apart so that it is the same in each attempt, or drop one"
                 " of them with dropDuplicates"
             )
+    return rows.take([place for place, _ in seen.values()])
 
 
 def _last(values: Any) -> bytes:
@@ -216,10 +212,6 @@ def _last(values: Any) -> bytes:
 
 def _id(rows: Rows, row: int) -> bytes:
     return _last(canonical_ids(pa.array([_last(rows.slice(row, row + 1).ids)]), 1))
-
-
-def _texts(numbers: "np.ndarray[Any, Any]") -> Column:
-    return pa.array(numbers).cast(pa.string()).cast(pa.binary())
 
 
 def _entry_id(raw: bytes, stream: str) -> tuple[int, int]:

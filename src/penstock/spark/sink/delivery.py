@@ -4,14 +4,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import pyarrow as pa
+
 from penstock.backend import keys
 from penstock.backend.redis import scripts
 from penstock.backend.redis.blocking import BlockingLink
 from penstock.backend.redis.link import pack
 from penstock.backend.redis.links import raised
-from penstock.errors import FencedError, PublishError
+from penstock.errors import FencedError, PublishError, ServerUnreachableError
 from penstock.spark.sink.rows import Rows
-from penstock.spark.sink.words import word
+from penstock.spark.sink.words import Column, joined_rows, word
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,7 @@ class Request:
     rows: Rows
     wire: bytes | memoryview
     replies: int = 1
+    expects: str = ""
     leaves: str = ""
     number: int = 0
 
@@ -57,6 +60,8 @@ class Mode:
     needs_same_bytes: ClassVar[bool] = False
     """A row must become the same bytes in each attempt: no id and no time may be made up for it."""
     bears_speculation: ClassVar[bool] = True
+    most_under_way: ClassVar[int] = 3
+    """Requests that have no reply yet."""
 
     def __init__(self, attempt: Attempt) -> None:
         self.attempt = attempt
@@ -69,6 +74,16 @@ class Mode:
     def request(self, rows: Rows) -> Request | None:
         """What to send for these rows; None if they are in the stream already."""
         raise NotImplementedError
+
+    def send(self, link: BlockingLink, request: Request) -> None:
+        link.send(request.wire)
+
+    def receive(self, link: BlockingLink, request: Request) -> Sequence[Any]:
+        """The replies to a request, all of those sent before it having been received."""
+        replies = [link.reply() for _ in range(request.replies)]
+        if isinstance(replies[0], Exception) and str(replies[0]).startswith("NOSCRIPT"):
+            raise ServerUnreachableError("the server has forgotten our script")
+        return replies
 
     def settle(self, request: Request, replies: Sequence[Any]) -> None:
         """Note in `newest` that the rows are in the stream; raises if they are not."""
@@ -158,6 +173,16 @@ def accounts_for(link: BlockingLink, stream: str, entry_id: bytes) -> bool:
 def entry_order(entry_id: bytes) -> tuple[int, ...]:
     """Entries of a stream in the order in which they came; no entry comes before all."""
     return tuple(map(int, entry_id.split(b"-"))) if entry_id else ()
+
+
+def appends(rows: Rows) -> Column:
+    """For each row the request that appends it."""
+    head = [b"XADD", rows.stream.encode(), *([] if keys.may_create(rows.stream) else [b"NOMKSTREAM"]), b"*"]
+    start, counts = b"".join(map(word, head)), rows.counts + len(head)
+    if counts.min() == counts.max():
+        return joined_rows([b"*%d\r\n" % counts[0] + start, rows.entries])
+    texts = pa.array(counts).cast(pa.string()).cast(pa.binary())
+    return joined_rows([b"*", texts, b"\r\n" + start, rows.entries])
 
 
 def may_create(stream: str) -> str:

@@ -1,4 +1,9 @@
-"""Delivery `fence`: the server counts the rows of each part of a batch, and only the newest attempt may add to them."""
+"""Delivery `fence`: the server counts the rows of each part of a batch, and only the newest attempt may add to them.
+
+Rows are added by plain commands in a transaction, which the server drops if the part was taken over since we looked: a
+script that does the same costs it half as much again. The script is for the rest of an attempt that met any trouble,
+because it can say what the matter is.
+"""
 
 import hashlib
 from collections.abc import Sequence
@@ -11,8 +16,9 @@ from penstock.backend import keys
 from penstock.backend.redis import scripts
 from penstock.backend.redis.blocking import BlockingLink
 from penstock.errors import FencedError, PublishError
-from penstock.spark.sink.delivery import Attempt, Mode, Newest, Request, added, may_create
+from penstock.spark.sink.delivery import Attempt, Mode, Newest, Request, added, appends, may_create
 from penstock.spark.sink.rows import Rows
+from penstock.spark.sink.transaction import Transactions
 from penstock.spark.sink.words import flowing, word
 
 _ABSENT, _WHOLE = b"$-1\r\n", b""
@@ -31,7 +37,9 @@ class _Digest:
             self._fields[name] = _hash(_ABSENT * self._rows)
         for name, digest in self._fields.items():
             values = fields.get(name)
-            digest.update(_ABSENT * len(rows) if values is None else flowing(pc.fill_null(values, _ABSENT)))
+            if values is not None and values.null_count:
+                values = pc.fill_null(values, _ABSENT)
+            digest.update(_ABSENT * len(rows) if values is None else flowing(values))
         self._rows += len(rows)
 
     def hexdigest(self) -> str:
@@ -54,6 +62,7 @@ class _Part:
     proof: str
     """Their digest."""
     expects: str
+    transactions: Transactions
     finished: bool = False
     rows: int = 0
     digest: _Digest = field(default_factory=_Digest)
@@ -63,25 +72,31 @@ class Fence(Mode):
     script = "sink_fence"
     needs_same_bytes = True
     bears_speculation = False
+    most_under_way = 2
 
     def __init__(self, attempt: Attempt) -> None:
         super().__init__(attempt)
         self._parts: dict[str, _Part] = {}
+        self._open: Request | None = None
+        """Whose transaction has begun and not ended."""
+        self._in_doubt = False
 
     def begin(self, link: BlockingLink, stream: str) -> None:
         at = self.attempt
         doing = f"taking part {at.part} of batch {at.batch} of query {at.query} for {stream!r}"
-        where, words_ = [keys.fence(stream, at.query)], (at.part, at.batch, at.token, at.remember_ms)
+        where = [keys.fence(stream, at.query), keys.fence_of_part(stream, at.query, at.part)]
+        words_ = (at.part, at.batch, at.token, at.remember_ms)
         verdict, *facts = link.script(doing, scripts.load("sink_take"), where, *words_)
         if verdict == b"ahead":
             raise self.ahead(stream, int(facts[0]))
         if verdict == b"done":
-            self._parts[stream] = _Part(0, "", "", finished=True)
+            self._parts[stream] = _Part(0, "", "", Transactions(at, stream), finished=True)
         else:
-            self._parts[stream] = _Part(int(facts[0]), facts[1].decode(), facts[2].decode())
+            held = int(facts[0]), facts[1].decode(), facts[2].decode()
+            self._parts[stream] = _Part(*held, Transactions(at, stream))
 
     def request(self, rows: Rows) -> Request | None:
-        part = self._parts[rows.stream]
+        part, at = self._parts[rows.stream], self.attempt
         if part.finished:
             return None
         skipped = min(len(rows), max(0, part.done - part.rows))
@@ -93,13 +108,41 @@ class Fence(Mode):
         if not len(rows):
             return None
         self._follow(part, rows)
-        expected, (lines, count) = part.expects, rows.for_script()
-        at, stream = self.attempt, rows.stream
-        part.expects = f"{at.batch} {part.rows} {part.digest.hexdigest()} {at.token}"
-        arguments = (at.part, at.batch, expected, part.expects, at.remember_ms, may_create(stream))
-        where, names = (stream, keys.fence(stream, at.query)), rows.names
-        wire = self.evalsha(where, (*arguments, len(names), *names), lines, count)
-        return Request(rows, wire, leaves=part.expects)
+        expects, part.expects = part.expects, f"{at.batch} {part.rows} {part.digest.hexdigest()} {at.token}"
+        return Request(rows, flowing(appends(rows)), expects=expects, leaves=part.expects)
+
+    def send(self, link: BlockingLink, request: Request) -> None:
+        """And what ends the transaction before, which has waited for us to see that the part was ours as it began."""
+        if self._in_doubt:
+            link.send(self._script(request))
+        else:
+            begin = self._parts[request.rows.stream].transactions.begin
+            ending, self._open = self._ending(link), request
+            link.send(b"".join((ending, begin, request.wire)))
+
+    def receive(self, link: BlockingLink, request: Request) -> Sequence[Any]:
+        if self._in_doubt:
+            return super().receive(link, request)
+        if self._open is request:
+            ending, self._open = self._ending(link), None
+            link.send(ending)
+        self._parts[request.rows.stream].transactions.check(link, request.leaves)
+        return [b"ok"]
+
+    def _ending(self, link: BlockingLink) -> bytes:
+        request = self._open
+        if request is None:
+            return b""
+        transactions = self._parts[request.rows.stream].transactions
+        transactions.check(link, request.expects)
+        return transactions.end(request.leaves, len(request.rows))
+
+    def _script(self, request: Request) -> bytes:
+        at, stream, names = self.attempt, request.rows.stream, request.rows.names
+        lines, count = request.rows.for_script()
+        arguments = (at.part, at.batch, request.expects, request.leaves, at.remember_ms, may_create(stream))
+        where = (stream, keys.fence(stream, at.query))
+        return self.evalsha(where, (*arguments, len(names), *names), lines, count)
 
     def _follow(self, part: _Part, rows: Rows) -> None:
         part.digest.update(rows)
@@ -120,13 +163,12 @@ class Fence(Mode):
         return True
 
     def again(self, link: BlockingLink, unsettled: "list[Request]") -> "list[Request]":
+        self._in_doubt, self._open = True, None
         rest: dict[str, list[Request]] = {}
         for request in unsettled:
             rest.setdefault(request.rows.stream, []).append(request)
         for stream, waiting in rest.items():
-            held = link.command(
-                f"reading the fence of {stream!r}", "HGET", keys.fence(stream, self.attempt.query), self.attempt.part
-            )
+            held = self._parts[stream].transactions.drop(link)
             arrived = [number for number, each in enumerate(waiting) if each.leaves.encode() == held]
             rest[stream] = waiting[arrived[0] + 1 :] if arrived else waiting
         kept = {id(request) for waiting in rest.values() for request in waiting}

@@ -1,10 +1,10 @@
-"""Rows on their way to the server: two windows under way at a time, and a broken connection is made good."""
+"""Rows on their way to the server: some requests under way at a time, and a broken connection is made good."""
 
 import time
 from collections import Counter, deque
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Self, TypeVar
 
 from penstock.backend import keys
 from penstock.backend.address import Address
@@ -16,7 +16,6 @@ from penstock.spark.sink.rows import Rows
 
 PATIENCE_SECONDS = 30.0
 """How long a server may be away before an attempt gives up."""
-_UNDER_WAY = 2
 _PAUSE_SECONDS = 0.1
 _MOST_TRIES = 5
 _AWAY = (ServerUnreachableError, ServerBusyError)
@@ -57,10 +56,11 @@ class Outflow:
         request = self._mode.request(rows)
         if request is None:
             return
-        self._under_way.append(request)
-        self._insist(lambda link: link.send(request.wire), sent=True)
-        while len(self._under_way) > _UNDER_WAY:
+        # Not after it is sent: the server works while the next request is made.
+        while len(self._under_way) >= self._mode.most_under_way:
             self._insist(self._settle)
+        self._under_way.append(request)
+        self._insist(lambda link: self._mode.send(link, request), sent=True)
 
     def finish(self) -> None:
         self._settle_all()
@@ -86,10 +86,7 @@ class Outflow:
         if not self._under_way:
             return
         request = self._under_way[0]
-        replies = [link.reply() for _ in range(request.replies)]
-        if _is_forgotten(replies[0]):
-            raise ServerUnreachableError("the server has forgotten our script")
-        self._mode.settle(request, replies)
+        self._mode.settle(request, self._mode.receive(link, request))
         self._under_way.popleft()
         self._tries = 0
 
@@ -122,7 +119,7 @@ class Outflow:
                 link = self._connect()
                 self._under_way = deque(self._mode.again(link, list(self._under_way)))
                 for request in self._under_way:
-                    link.send(request.wire)
+                    self._mode.send(link, request)
             except _AWAY:
                 if time.monotonic() > deadline:
                     raise
@@ -134,7 +131,3 @@ class Outflow:
         if self._link is not None:
             self._link.close()
             self._link = None
-
-
-def _is_forgotten(reply: Any) -> bool:
-    return isinstance(reply, Exception) and str(reply).startswith("NOSCRIPT")

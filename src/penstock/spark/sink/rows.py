@@ -60,6 +60,15 @@ class Rows:
         fields = {name: values.slice(start, len(counts)) for name, values in self.fields.items()}
         return Rows(self.stream, counts, fields, cut(self.whole), cut(self.ids), cut(self.entry_ids))
 
+    def take(self, places: "Sequence[int]") -> "Rows":
+        """The rows at these places."""
+        chosen = pa.array(places, pa.int64())
+        whole, ids, entry_ids = (
+            None if column is None else column.take(chosen) for column in (self.whole, self.ids, self.entry_ids)
+        )
+        fields = {name: values.take(chosen) for name, values in self.fields.items()}
+        return Rows(self.stream, self.counts[places], fields, whole, ids, entry_ids)
+
     @cached_property
     def entries(self) -> Column:
         """Each row's fields and values as words."""

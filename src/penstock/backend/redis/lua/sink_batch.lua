@@ -4,7 +4,7 @@
 -- ARGV  batch, how long to remember in ms, '1' to create the stream if need be, token of the attempt, number of its
 --       request, which of the names is the id's, how many names all rows have in common, these, then name by name the
 --       values of all rows; if 0, instead how many rows, the id of each, and per row how many fields and values it has,
---       and these
+--       and these. No id comes twice.
 -- Gives how many rows were appended; 'done'; {'ahead', batch} if a newer batch is done; 'missing' if there is no such
 -- stream.
 -- Keeps every id once in its batch, in any order and by any number of writers, until the batch is done and after.
@@ -46,13 +46,10 @@ end
 local appended, step = 0, 1000 -- unpack can pass on some thousands
 for start = 1, rows, step do
   local stop = math.min(start + step - 1, rows)
-  local known, seen = call('SMISMEMBER', ids, unpack(given, ids_at + start - 1, ids_at + stop - 1)), {}
+  local known = call('SMISMEMBER', ids, unpack(given, ids_at + start - 1, ids_at + stop - 1))
   for i = 1, #known do
-    local row = start + i - 1
-    local id = given[ids_at + row - 1]
-    if known[i] == 0 and not seen[id] then
-      seen[id] = true
-      append(row)
+    if known[i] == 0 then
+      append(start + i - 1)
       appended = appended + 1
     end
   end

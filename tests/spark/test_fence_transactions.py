@@ -1,0 +1,141 @@
+"""No moment is left in which a late attempt could write: between its look at the fence and the end of a transaction, or
+when a transaction arrives after its attempt has gone on without it. Without Spark."""
+
+from collections.abc import Callable
+from typing import Any
+
+import hiredis
+import pytest
+import redis
+
+from penstock.backend.redis.blocking import BlockingLink
+from penstock.errors import FencedError, ServerUnreachableError, WrongKeyTypeError
+from penstock.spark.sink.envelopes import packer
+from penstock.spark.sink.fence import Fence
+from penstock.spark.sink.outflow import Outflow
+from tests.spark.sinking import Writing, batch_of, numbers_in
+from tests.support.servers import Server
+
+BOTH = pytest.mark.parametrize("server", ["valkey", "redis"], indirect=True)
+_END = b"EXEC"
+rows_of = packer("envelope", "native")
+
+
+class Hesitating(Outflow):
+    """Does something once, before the first end of a transaction is sent."""
+
+    def __init__(self, writing: Writing, meanwhile: Callable[[BlockingLink, bytes], object]) -> None:
+        super().__init__(writing.sink.server.address, Fence(writing.attempt()))
+        self._meanwhile = meanwhile
+        self.hesitated = 0
+
+    def _connect(self) -> BlockingLink:
+        link = super()._connect()
+        send = link.send
+
+        def hesitate(request: Any) -> None:
+            if _END in bytes(request) and not self.hesitated:
+                self.hesitated += 1
+                self._meanwhile(link, bytes(request))
+            send(request)
+
+        link.send = hesitate  # type: ignore[method-assign]
+        return link
+
+
+def calls(admin: "redis.Redis", command: str) -> int:
+    return int(admin.info("commandstats").get(f"cmdstat_{command}", {"calls": 0})["calls"])
+
+
+@BOTH
+def test_rows_go_in_transactions_and_each_is_there_once(server: Server, admin: "redis.Redis", topic: str) -> None:
+    admin.config_resetstat()
+    writing = Writing(server, topic, "fence", window="1000")
+
+    writing.commit(writing.write(batch_of(range(2600))))
+
+    assert numbers_in(admin, topic) == list(range(2600))
+    assert calls(admin, "exec") == 3
+    assert calls(admin, "evalsha") < 5, "none but taking the part and noting that it is done"
+
+
+@BOTH
+def test_streams_that_take_turns_within_one_attempt(server: Server, admin: "redis.Redis", topic: str) -> None:
+    other = f"{topic}:other"
+    writing = Writing(server, None, "fence")
+    turns = [batch_of(range(n, n + 10), stream=[topic, other] * 5) for n in range(0, 100, 10)]
+
+    writing.commit(writing.write(*turns))
+
+    assert numbers_in(admin, topic) == list(range(0, 100, 2))
+    assert numbers_in(admin, other) == list(range(1, 100, 2))
+
+
+@BOTH
+def test_a_takeover_between_look_and_end_leaves_nothing(server: Server, admin: "redis.Redis", topic: str) -> None:
+    writing = Writing(server, topic, "fence")
+    with Hesitating(writing, lambda *_: writing.write(batch_of(range(20)))) as late:
+        late.write(rows_of(topic, batch_of(range(10))))
+        with pytest.raises(FencedError, match="newer attempt"):
+            late.finish()
+
+    assert late.hesitated
+    assert numbers_in(admin, topic) == list(range(20))
+
+
+@BOTH
+def test_a_batch_that_gets_done_between_look_and_end_gets_nothing_more(
+    server: Server, admin: "redis.Redis", topic: str
+) -> None:
+    writing = Writing(server, topic, "fence")
+    first = writing.write(batch_of(range(10)), part=1)
+    with Hesitating(writing, lambda *_: writing.commit(first)) as late:
+        late.write(rows_of(topic, batch_of(range(10, 20))))
+        late.finish()  # to a batch that is done, nothing is to be added
+
+    assert late.hesitated
+    assert numbers_in(admin, topic) == list(range(10))
+
+
+@BOTH
+def test_what_is_no_stream_any_more_is_not_counted_as_written(server: Server, admin: "redis.Redis", topic: str) -> None:
+    writing = Writing(server, topic, "fence")
+    with Hesitating(writing, lambda *_: admin.set(topic, "text")) as out:
+        out.write(rows_of(topic, batch_of(range(10))))
+        with pytest.raises(WrongKeyTypeError):
+            out.finish()
+    admin.delete(topic)
+
+    writing.commit(writing.write(batch_of(range(10))))
+
+    assert out.hesitated
+    assert numbers_in(admin, topic) == list(range(10))
+
+
+@BOTH
+def test_a_transaction_that_ends_after_its_attempt_went_on_without_it_is_dropped(
+    server: Server, admin: "redis.Redis", topic: str
+) -> None:
+    writing, kept = Writing(server, topic, "fence"), []
+
+    def lose(link: BlockingLink, request: bytes) -> None:
+        """The server does not read what was sent, nor that the connection broke, before all is written anew."""
+        kept.append((link._socket.dup(), request))
+        raise ServerUnreachableError("lost")
+
+    with Hesitating(writing, lose) as out:
+        out.write(rows_of(topic, batch_of(range(10))))
+        out.finish()
+    assert numbers_in(admin, topic) == list(range(10))
+
+    (connection, request), replies = kept[0], hiredis.Reader()
+    connection.sendall(request)
+    found: list[Any] = []
+    while len(found) < 2:  # to CLIENT REPLY ON, and what the fence holds
+        replies.feed(connection.recv(1 << 16))
+        while (reply := replies.gets()) is not False:
+            found.append(reply)
+    connection.close()
+
+    assert found[0] == b"OK"
+    assert numbers_in(admin, topic) == list(range(10))
