@@ -37,7 +37,7 @@ def test_what_is_not_said_has_its_default() -> None:
         "envelope", None, "permissive", None, None,
     )  # fmt: skip
     sink = SinkOptions.parse(T)
-    assert (sink.delivery, sink.layout, sink.dialect, sink.window) == ("batch", "envelope", "native", 1000)
+    assert (sink.delivery, sink.layout, sink.dialect, sink.window) == ("batch", "envelope", "native", None)
 
 
 def test_every_option_of_the_source_is_read_whatever_its_case() -> None:

@@ -35,7 +35,7 @@ class SinkOptions:
     layout: str = "envelope"
     dialect: str = "native"
     delivery: str = "batch"
-    window: int = 1000
+    window: int | None = None
     name: str | None = None
     ordered_by: str | None = None
     remember: timedelta | None = None

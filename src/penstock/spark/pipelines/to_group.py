@@ -59,7 +59,7 @@ def write_to_group(sink: Sink, attempt: Attempt, batches: Iterator[Any], stream:
     with Outflow(sink.server.for_executor(), mode) as out:
         for batch in batches:
             check_values(batch, ("id", "entry_id"))
-            for _, window in windows(batch, stream, sink.options.window):
+            for _, window in windows(batch, stream, sink.options.window or mode.window):
                 out.write(_with_records(pack(stream, window), window.column("entry_id"), replay))
         out.finish()
         return Written(attempt, dict(out.rows), tuple(mode.newest.values()))

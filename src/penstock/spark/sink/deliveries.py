@@ -51,6 +51,7 @@ from penstock.spark.sink.words import Column, flowing, joined_rows, word, words
 
 class AtLeastOnce(Mode):
     bears_speculation = False
+    window = 2000
 
     def request(self, rows: Rows) -> Request:
         return Request(rows, flowing(appends(rows)), len(rows))

@@ -60,6 +60,8 @@ class Mode:
     needs_same_bytes: ClassVar[bool] = False
     """A row must become the same bytes in each attempt: no id and no time may be made up for it."""
     bears_speculation: ClassVar[bool] = True
+    window: ClassVar[int] = 1000
+    """Rows of a request, unless told: so few that a script of them keeps nobody else waiting."""
     most_under_way: ClassVar[int] = 3
     """Requests that have no reply yet."""
 

@@ -72,6 +72,7 @@ class Fence(Mode):
     script = "sink_fence"
     needs_same_bytes = True
     bears_speculation = False
+    window = 2000
     most_under_way = 2
 
     def __init__(self, attempt: Attempt) -> None:

@@ -60,7 +60,7 @@ class Sink:
             for batch in batches:
                 check_values(batch, needed)
                 order.check(batch)
-                for stream, window in windows(batch, self.options.topic, self.options.window):
+                for stream, window in windows(batch, self.options.topic, self.options.window or mode.window):
                     out.write(pack(stream, window))
             out.finish()
             if isinstance(mode, Fence):
