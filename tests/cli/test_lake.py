@@ -13,7 +13,7 @@ import pytest
 
 from penstock.backend import keys
 from penstock.backend.embedded import EmbeddedServer
-from penstock.lake import Lake, tables
+from penstock.lake import Commit, Lake, Reached, tables
 from penstock.message.ids import new_id
 from tests.lake.burying import Letter, after, bury
 from tests.lake.pouring import Row, pour
@@ -69,11 +69,21 @@ def test_the_files_of_a_table_are_all_that_other_readers_need(lake: str) -> None
 
 def test_compaction_and_dropping_say_what_they_did(lake: str) -> None:
     assert run("compact", "--lake", lake, "--grace", "0s") == (
-        "6 files became 2; 1 duplicates left\n6 files that were no part of it any more are deleted\n"
+        "6 files became 2; 1 duplicates removed\n6 files that were no part of it any more are deleted\n"
     )
     summary = [json.loads(line) for line in run("tables", "--lake", lake).splitlines()]
     assert [(row["table"], row["topic"], row["rows"], row["files"]) for row in summary] == [("raw", "orders", 1499, 2)]
-    assert run("drop", "--lake", lake, "--older-than", "1d").startswith("1,499 entries left the lake\n")
+    assert run("drop", "--lake", lake, "--older-than", "1d").startswith("1,499 rows left the lake\n")
+
+
+def test_the_tables_say_how_far_the_lake_has_come(failing: tuple[str, list[str]]) -> None:
+    lake, _ = failing
+    reached = {"orders": Reached("5-1", "e"), keys.dead("orders"): Reached("6-0", "")}
+    Lake.open(lake).commit(Commit(writer="w", number=0, reached=reached))
+    told = [json.loads(line) for line in run("tables", "--lake", lake).splitlines()]
+    assert [(row["table"], row["topic"], row["reached"]) for row in told] == [
+        ("dead", "orders", "6-0"), ("raw", "orders", "5-1"),
+    ]  # fmt: skip
 
 
 def test_a_replay_brings_back_what_its_dry_run_says(lake: str) -> None:

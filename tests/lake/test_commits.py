@@ -183,14 +183,42 @@ def test_a_directory_of_other_things_is_not_made_a_lake(tmp_path: Path) -> None:
         Lake.open(tmp_path)
 
 
-def test_a_commit_that_was_never_carried_out_is_however_many_came_since(tmp_path: Path) -> None:
+def test_commits_that_were_never_carried_out_are_however_many_came_since(tmp_path: Path) -> None:
     lake = Lake.create(tmp_path)
-    (lost,) = stage(lake, 0, files=1)
-    lake._log.append(1, Commit(writer="w", number=0, add=(lost,)))  # and there it died
-    for number in range(1, 200):
-        commit(lake, number, files=1)
-    assert not (tmp_path / lost.path).exists()
+    for number in range(200):
+        lake._log.append(number + 1, Commit(writer="w", number=number, add=stage(lake, number, files=1)))
+        lake._log.note(lake._log.state())  # and there it died
+    assert lying_there(lake) == []
 
     found = Lake.open(tmp_path)
 
     assert len(listed(found)) == len(lying_there(found)) == 200
+
+
+def test_a_damaged_state_is_passed_by_if_the_commits_say_the_same(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    lake = Lake.create(tmp_path)
+    for number in range(130):
+        commit(lake, number, files=1)
+    states = sorted((tmp_path / "_penstock/states").glob("*.json"))
+    assert len(states) == 2
+    states[1].write_bytes(states[1].read_bytes()[:50])
+
+    assert Lake.open(tmp_path).snapshot() == lake.snapshot()
+
+    assert f"{states[1]} cannot be read" in caplog.text
+    assert "delete it" in caplog.text
+    (tmp_path / "_penstock/commits/00000000000000000100.json").unlink()
+    with pytest.raises(LakeError, match=r"0100\.json is missing"):
+        Lake.open(tmp_path)
+
+
+def test_a_state_of_a_newer_penstock_is_not_passed_by(tmp_path: Path) -> None:
+    lake = Lake.create(tmp_path)
+    for number in range(64):
+        commit(lake, number, files=1)
+    (state,) = (tmp_path / "_penstock/states").glob("*.json")
+    state.write_bytes(state.read_bytes().replace(b'"format":1', b'"format":2', 1))
+    with pytest.raises(LakeError, match="written by a newer Penstock"):
+        Lake.open(tmp_path)

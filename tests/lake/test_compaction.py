@@ -5,11 +5,16 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from penstock.lake import Lake, compaction, tables
+from penstock.lake import Commit, Lake, compaction, retention, tables
 from penstock.lake.compaction import Compacted, compact
+from penstock.lake.files import staged_file
 from penstock.lake.retention import drop_days, sweep
+from penstock.message.ids import new_id
+from tests.lake.burying import Letter, after, bury
 from tests.lake.pouring import Row, first_of_each, pour
 
 NOW = timedelta(0)
@@ -123,3 +128,91 @@ def test_entries_with_the_same_id_of_a_stream_made_anew_are_told_apart(tmp_path:
         pour(lake, [Row("a", number, id) for number, id in enumerate(ids)])
     compact(lake)
     assert sorted(id for _, id, _ in content(lake)) == ["x", "y", "z"]
+
+
+def add_rows(lake: Lake, table: str, rows: dict[str, list[Any]], date: str = "2026-03-01") -> None:
+    """A file of a table that Penstock knows nothing of."""
+    staging = lake.staging("flow")
+    file = staging / "0.parquet"
+    pq.write_table(pa.table(rows).replace_schema_metadata({"made by": "a flow"}), file)
+    number = lake.snapshot().writers.get("flow", -1) + 1
+    added = staged_file(lake.path, file, f"{staging.name}-0", table, {"date": date})
+    lake.commit(Commit(writer="flow", number=number, add=(added,)))
+
+
+def rows_of(lake: Lake, table: str) -> list[str]:
+    """Of each file, for its columns need not have the types of another's."""
+    files = [pq.ParquetFile(lake.path / file.path).read() for file in lake.snapshot().of(table)]
+    return sorted(str(row) for file in files for row in file.to_pylist())
+
+
+def test_small_files_of_every_table_become_few_and_lose_no_row(tmp_path: Path) -> None:
+    lake = Lake.create(tmp_path)
+    for number in range(6):
+        letters = [Letter(topic="ab"[n % 2], id="same", died=after(10 * number + n)) for n in range(4)]
+        bury(lake, letters)
+        add_rows(lake, "clicks", {"id": ["x", "x"], "page": [{"n": number}, None]}, f"2026-03-0{1 + number % 2}")
+        add_rows(lake, "changed", {"n": [number]} if number < 3 else {"n": [[number]], "more": [None]})
+    before = {table: rows_of(lake, table) for table in ("dead", "clicks", "changed")}
+    days = {(file.partition["topic"], file.partition["date"]) for file in lake.snapshot().of("dead")}
+
+    assert compact(lake).duplicates == 0
+
+    assert {table: rows_of(lake, table) for table in before} == before
+    count = {table: len(lake.snapshot().of(table)) for table in before}
+    assert count == {"dead": len(days), "clicks": 2, "changed": 2}
+    one, _ = (pq.ParquetFile(lake.path / file.path) for file in lake.snapshot().of("clicks"))
+    assert one.num_row_groups == 1
+    assert one.schema_arrow.metadata[b"made by"] == b"a flow"
+    assert compact(lake) == Compacted()
+    assert tables.query(lake, "SELECT count(*) AS n FROM clicks").to_pylist() == [{"n": 12}]
+
+
+def test_old_days_leave_every_table_unless_a_topic_is_named(tmp_path: Path) -> None:
+    lake = Lake.create(tmp_path)
+    pour(lake, [Row("a", 1, new_id())])
+    bury(lake, [Letter(topic="a", id=new_id(), died=after(1)), Letter(topic="b", id=new_id(), died=after(1))])
+    add_rows(lake, "clicks", {"topic": ["a"], "n": [1]})
+    add_rows(lake, "clicks", {"topic": ["a"], "n": [2]}, "2999-01-01")
+    add_rows(lake, "clicks", {"topic": ["a"], "n": [3]}, "none")
+
+    assert drop_days(lake, older_than=NOW, topic="a") == 2
+    assert drop_days(lake, older_than=NOW) == 2
+
+    left = [(file.table, file.partition["date"]) for file in lake.snapshot().files.values()]
+    assert sorted(left) == [("clicks", "2999-01-01"), ("clicks", "none")]
+
+
+def test_days_are_dropped_though_their_files_are_merged_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake, other = Lake.create(tmp_path), Lake.create(tmp_path)
+    for start in range(0, 300, 100):
+        pour(lake, numbered("a", range(start, start + 100)))
+    real = retention._commit
+
+    def race(*args: Any, **what: Any) -> None:
+        monkeypatch.setattr(retention, "_commit", real)
+        assert compact(other).files_after == 1
+        real(*args, **what)
+
+    monkeypatch.setattr(retention, "_commit", race)
+    assert drop_days(lake, older_than=NOW) == 300
+    assert content(lake) == []
+
+
+def test_files_are_merged_though_some_are_dropped_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake, other = Lake.create(tmp_path), Lake.create(tmp_path)
+    for start in range(0, 300, 100):
+        future = 10_000_000 + start
+        pour(lake, [*numbered("a", range(start, start + 100)), *numbered("a", range(future, future + 5))])
+    real = compaction._merge
+
+    def race(*args: Any) -> Any:
+        monkeypatch.setattr(compaction, "_merge", real)
+        assert drop_days(other, older_than=NOW) == 300
+        return real(*args)
+
+    monkeypatch.setattr(compaction, "_merge", race)
+    assert compact(lake).files_before == 3
+    assert len(content(lake)) == 15

@@ -171,6 +171,40 @@ async def test_letters_of_a_stream_made_anew_are_found_though_their_ids_are_lowe
     assert found.total() == 5
 
 
+@pytest.mark.parametrize("dies", [False, True], ids=["in one run", "in two runs"])
+async def test_after_the_server_fell_back_no_portion_brings_what_the_lake_has(
+    server: EmbeddedServer, admin: "redis.Redis", link: BlockingLink, topic: str, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch, dies: bool,
+) -> None:  # fmt: skip
+    lake = Lake.create(tmp_path)
+    await give_up(server.url, topic, [{"n": n} for n in range(450)])
+    assert copy_dead_letters(lake, link, [topic]) == 450
+    letters = admin.xrange(keys.dead(topic))
+    admin.delete(keys.dead(topic))
+    older = [(f"{n}-1", raw) for n, (_, raw) in enumerate(letters[:150], 1)]  # of which the lake has none
+    for id, raw in [*older, *letters[:430]]:  # of which it has all, and twenty more
+        admin.xadd(keys.dead(topic), raw, id)
+    monkeypatch.setattr(dead_letters, "_MOST_LETTERS", 100)
+    monkeypatch.setattr(dead_letters, "_MOST_BYTES", 1)
+
+    if dies:
+        with monkeypatch.context() as patched:
+            real = Lake.commit
+            patched.setattr(Lake, "commit", lambda *args: _die_after(real(*args)))
+            with pytest.raises(DiedError):
+                copy_dead_letters(lake, link, [topic])
+    assert copy_dead_letters(Lake.open(tmp_path), link, [topic]) == (50 if dies else 150)
+    admin.xadd(keys.dead(topic), letters[0][1])
+    assert copy_dead_letters(lake, link, [topic]) == 1
+
+    found = Counter(tables.query(lake, "SELECT letter_id FROM dead")["letter_id"].to_pylist())
+    assert found.total() == len(found) == 450 + 150 + 1
+
+
+def _die_after(_: object) -> None:
+    raise DiedError
+
+
 async def test_a_lake_that_cannot_be_written_is_told_and_nothing_is_lost(
     server: EmbeddedServer, link: BlockingLink, topic: str, tmp_path: Path
 ) -> None:

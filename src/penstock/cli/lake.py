@@ -2,13 +2,14 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
+from penstock.backend import keys
 from penstock.cli.printing import print_table
 from penstock.errors import ConfigurationError
-from penstock.lake import Lake
+from penstock.lake import Lake, Snapshot
 from penstock.lake import tables as sql_tables
 
 Form = Annotated[Literal["table", "json", "csv"] | None, Parameter(name=["--output", "-o"])]
@@ -45,7 +46,9 @@ def query(
 
 
 def tables(*, lake: Path, output: Form = None) -> None:
-    """Say what is in a lake: rows, files and bytes by table and topic, and the last entry that is in it.
+    """Say what is in a lake: rows, files and bytes by table and topic, and how far it has come.
+
+    reached is the last entry of the topic, or the last of its dead letters, that was brought to the lake.
 
     Parameters
     ----------
@@ -60,7 +63,16 @@ def tables(*, lake: Path, output: Form = None) -> None:
         'SELECT "table", topic, sum("rows")::BIGINT AS "rows", count(*) AS files, sum(size)::BIGINT AS bytes,'
         " min(date) AS first_date, max(date) AS last_date FROM files GROUP BY ALL ORDER BY ALL",
     )
-    print_table(found, output)
+    print_table(_with_reached(found, opened.snapshot()), output)
+
+
+def _with_reached(found: Any, state: Snapshot) -> Any:
+    import pyarrow as pa
+
+    reached = {place: at.id for place, at in state.reached.items()}
+    topics = [(row["table"], row["topic"]) for row in found.to_pylist()]
+    places = [keys.dead(topic) if topic and table == sql_tables.DEAD else topic for table, topic in topics]
+    return found.append_column("reached", pa.array([reached.get(place) for place in places], pa.string()))
 
 
 def files(table: str, /, *, lake: Path, topic: str | None = None) -> None:

@@ -9,7 +9,7 @@ from penstock.lake.retention import drop_days, sweep
 
 
 def compact(*, lake: Path, grace: timedelta = timedelta(hours=1)) -> None:
-    """Merge the small files of each topic and day, and keep the first entry of each message. Readers notice nothing.
+    """Merge the small files of each table and day, and keep the first entry of each message. Readers notice nothing.
 
     Parameters
     ----------
@@ -20,12 +20,12 @@ def compact(*, lake: Path, grace: timedelta = timedelta(hours=1)) -> None:
     """
     opened = Lake.open(lake)
     done = compact_files(opened)
-    print(f"{done.files_before:,} files became {done.files_after:,}; {done.duplicates:,} duplicates left")
+    print(f"{done.files_before:,} files became {done.files_after:,}; {done.duplicates:,} duplicates removed")
     _sweep(opened, grace)
 
 
 def drop(*, lake: Path, older_than: timedelta, topic: str | None = None, grace: timedelta = timedelta(hours=1)) -> None:
-    """Take the days out of a lake that ended so long ago.
+    """Take the days out of a lake that ended so long ago, of every table.
 
     Parameters
     ----------
@@ -34,13 +34,13 @@ def drop(*, lake: Path, older_than: timedelta, topic: str | None = None, grace: 
     older_than
         Like 90d.
     topic
-        Only of this topic.
+        Only of this topic, and so of the tables raw, malformed and dead alone.
     grace
         How long their files are kept, for readers that have listed them.
     """
     opened = Lake.open(lake)
     rows = drop_days(opened, older_than=older_than, topic=topic)
-    print(f"{rows:,} entries left the lake")
+    print(f"{rows:,} rows left the lake")
     _sweep(opened, grace)
 
 

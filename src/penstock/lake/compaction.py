@@ -1,19 +1,21 @@
-"""Many small files made few, and each message of a topic kept once. Readers notice nothing."""
+"""Many small files of a table made few, and each message of a topic kept once. Readers notice nothing."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
+from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
+from pyarrow import ArrowException
 
 from penstock.errors import LakeError
 from penstock.lake import tables
 from penstock.lake.files import staged_file
-from penstock.lake.lake import Lake
+from penstock.lake.joining import alike, join
+from penstock.lake.lake import Lake, ReplacedError
 from penstock.lake.manifest import Commit, DataFile, Snapshot
 
 if TYPE_CHECKING:
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 FULL_SIZE = 128 << 20
 _WRITER = "compaction"
 _TRIES = 5
+_OVERTAKEN = "the lake was compacted by somebody else meanwhile; try again"
 _HIGHEST = "~"  # above every id
 # The first entry of a message is the one that stays, in whichever file it is.
 _LATER = """
@@ -54,39 +57,76 @@ class Compacted:
 
 
 def compact(lake: Lake, *, full_size: int = FULL_SIZE) -> Compacted:
-    """Merge the small files of each topic and day, and keep the first entry of each message; one commit per topic."""
-    topics = {file.partition["topic"] for file in lake.snapshot().of(tables.RAW)}
+    """Merge the small files of each table, topic and day, and keep the first entry of each message.
+
+    One commit for each topic of a table. Nothing but a message that is there twice loses a row.
+    """
+    kinds = {(file.table, file.partition.get("topic", "")) for file in lake.snapshot().files.values()}
     try:
-        return sum((_insist(lake, topic, full_size) for topic in sorted(topics)), Compacted())
-    except tables.errors() as error:
+        return sum((_insist(lake, *kind, full_size) for kind in sorted(kinds)), Compacted())
+    except (OSError, ArrowException, tables.errors()) as error:
         raise LakeError(f"the files of {lake.path} cannot be merged: {error}") from error
 
 
-def _insist(lake: Lake, topic: str, full_size: int) -> Compacted:
+def _insist(lake: Lake, table: str, topic: str, full_size: int) -> Compacted:
     for _ in range(_TRIES - 1):
         try:
-            return _compact_topic(lake, topic, full_size)
-        except _ChangedError:
+            return _compact(lake, table, topic, full_size)
+        except ReplacedError:
             continue
-    return _compact_topic(lake, topic, full_size)
+    return _compact(lake, table, topic, full_size)
 
 
-def _compact_topic(lake: Lake, topic: str, full_size: int) -> Compacted:
+def _compact(lake: Lake, table: str, topic: str, full_size: int) -> Compacted:
     state = lake.snapshot()
-    files = state.of(tables.RAW, topic=topic)
+    files = [file for file in state.of(table) if file.partition.get("topic", "") == topic]
     staging = lake.staging(_WRITER)
-    with tables.connect(lake, state) as connection:
-        shared = _sharing(files)
-        groups = _groups(files, _find_later(lake, connection, shared), full_size)
-        targets = [staging / f"{number:04}.parquet" for number in range(len(groups))]
-        merged = [_merge(lake, connection, *each) for each in zip(groups, targets, strict=True)]
-    kept, removed = [file for file in merged if file.rows], list(chain.from_iterable(groups))
-    if removed:
-        # What is dropped here because it is also there must still be there.
-        needed = [file.path for file in (*shared, *removed)]
-        _commit(lake, state, kept, removed, partial(_refuse_changes, state, needed))
+    with lake.drafting(staging):
+        write = _write_messages if table == tables.RAW else _write_rows
+        written = write(lake, files, staging, full_size)
+        kept, removed = [file for file in written.files if file.rows], written.replaced
+        if removed:
+            needed = [file.path for file in (*written.compared, *removed)]
+            _commit(lake, state, kept, removed, partial(_refuse_changes, state, needed))
     lake.abandon(staging)
     return Compacted(len(removed), len(kept), sum(file.rows for file in removed) - sum(file.rows for file in kept))
+
+
+@dataclass(frozen=True)
+class _Written:
+    """What is to become part of the lake, and what it stands for."""
+
+    files: Sequence[DataFile]
+    replaced: Sequence[DataFile]
+    compared: Sequence[DataFile] = ()
+    """What was left out because it is also there must still be there."""
+
+
+def _write_rows(lake: Lake, files: Sequence[DataFile], staging: Path, full_size: int) -> _Written:
+    days = _groups(files, set(), full_size)
+    groups = [group for day in days for group in alike(lake.path, day) if len(group) > 1]
+    written = []
+    for target, group in zip(_targets(staging), groups, strict=False):
+        join(lake.path, group, target)
+        written.append(_staged(lake, target, group))
+    return _Written(written, list(chain.from_iterable(groups)))
+
+
+def _write_messages(lake: Lake, files: Sequence[DataFile], staging: Path, full_size: int) -> _Written:
+    with tables.plain() as connection:
+        shared = _sharing(files)
+        groups = _groups(files, _find_later(lake, connection, shared), full_size)
+        written = [_merge(lake, connection, *each) for each in zip(groups, _targets(staging), strict=False)]
+    return _Written(written, list(chain.from_iterable(groups)), shared)
+
+
+def _targets(staging: Path) -> Iterator[Path]:
+    return (staging / f"{number:04}.parquet" for number in count())
+
+
+def _staged(lake: Lake, target: Path, group: Sequence[DataFile], *, unique: bool = False) -> DataFile:
+    name = f"{target.parent.name}-{target.stem}"
+    return staged_file(lake.path, target, name, group[0].table, group[0].partition, unique=unique)
 
 
 def _commit(
@@ -94,7 +134,7 @@ def _commit(
 ) -> None:
     number, paths = state.writers.get(_WRITER, -1) + 1, tuple(file.path for file in remove)
     if lake.commit(Commit(writer=_WRITER, number=number, add=tuple(add), remove=paths), check) is None:
-        raise _ChangedError("the lake was compacted by somebody else meanwhile; try again")
+        raise ReplacedError(_OVERTAKEN)
 
 
 def _sharing(files: Sequence[DataFile]) -> list[DataFile]:
@@ -121,10 +161,10 @@ def _find_later(lake: Lake, connection: "DuckDBPyConnection", files: Sequence[Da
 
 def _groups(files: Iterable[DataFile], later: set[str], full_size: int) -> list[list[DataFile]]:
     """What is to be rewritten together: small files of one day, if there are several, and all that lose entries."""
-    days: defaultdict[str, list[DataFile]] = defaultdict(list)
+    days: defaultdict[tuple[tuple[str, str], ...], list[DataFile]] = defaultdict(list)
     for file in files:
         if file.size < full_size // 2 or file.path in later:
-            days[file.partition["date"]].append(file)
+            days[tuple(sorted(file.partition.items()))].append(file)
     return [group for _, group in sorted(days.items()) if len(group) > 1 or group[0].path in later]
 
 
@@ -138,14 +178,9 @@ def _merge(lake: Lake, connection: "DuckDBPyConnection", group: Sequence[DataFil
     with pq.ParquetWriter(target, rows.schema, compression="zstd", bloom_filter_options=filters) as writer:
         for batch in rows:
             writer.write_batch(batch)
-    name = f"{target.parent.name}-{target.stem}"
-    return staged_file(lake.path, target, name, tables.RAW, group[0].partition, unique=True)
-
-
-class _ChangedError(LakeError):
-    """Another compaction was faster."""
+    return _staged(lake, target, group, unique=True)
 
 
 def _refuse_changes(before: Snapshot, needed: Sequence[str], state: Snapshot) -> None:
     if state.writers.get(_WRITER) != before.writers.get(_WRITER) or any(path not in state.files for path in needed):
-        raise _ChangedError("the lake was compacted by somebody else meanwhile; try again")
+        raise ReplacedError(_OVERTAKEN)

@@ -46,10 +46,11 @@ SCHEMA = pa.schema(
 
 @dataclass(frozen=True)
 class _Portion:
-    """Letters that are to be committed together; `last` is the last one that was looked at, empty if there was none."""
+    """Letters that are to be committed together, and how far the lake has come with them."""
 
     letters: Sequence[Letter]
-    last: str
+    reached: str
+    """Empty if no letter was there to be looked at."""
 
 
 def copy_dead_letters(lake: Lake, line: Asks, topics: Sequence[str]) -> int:
@@ -62,7 +63,7 @@ def _copy(lake: Lake, line: Asks, topic: str) -> int:
     while True:
         state = lake.snapshot()
         portion = _next(lake, line, topic, state)
-        if not portion.last:
+        if not portion.reached:
             return copied
         if _commit(lake, topic, portion, state):
             copied += len(portion.letters)
@@ -74,8 +75,9 @@ def _next(lake: Lake, line: Asks, topic: str, state: Snapshot) -> _Portion:
         return _portion(line, topic)
     if not _is_behind(line, topic, reached.id):
         return _portion(line, topic, reached.id)
-    # The letters' stream was made anew, or the server fell back: which of them are in the lake, only the lake tells.
-    return _portion(line, topic, known=_known(lake, state, topic))
+    # The letters' stream was made anew, or the server fell back: which of them are in the lake, only the lake tells. It
+    # is asked until all were looked at: `reached` stays above them so long, in this run, or in the one that goes on.
+    return _portion(line, topic, known=_known(lake, state, topic), meanwhile=reached.id)
 
 
 def _is_behind(line: Asks, topic: str, id: str) -> bool:
@@ -96,16 +98,22 @@ def _known(lake: Lake, state: Snapshot, topic: str) -> set[tuple[str, str | None
 
 
 def _portion(
-    line: Asks, topic: str, after: str = "", known: Collection[tuple[str, str | None, str | None]] = ()
+    line: Asks,
+    topic: str,
+    after: str = "",
+    known: Collection[tuple[str, str | None, str | None]] = (),
+    meanwhile: str = "",
 ) -> _Portion:
+    """Letters behind `after` that are not `known`; if there are more, the lake has reached `meanwhile`, if given."""
     letters: list[Letter] = []
     last, size = "", 0
     for page in letter_pages(line, topic, after):
-        letters += [letter for letter in page if not known or _name(letter) not in known]
-        size += sum(len(part) for letter in page for part in letter.raw)
+        fresh = [letter for letter in page if not known or _name(letter) not in known]
+        letters += fresh
+        size += sum(len(part) for letter in fresh for part in letter.raw)
         last = page[-1].id
         if len(letters) >= _MOST_LETTERS or size >= _MOST_BYTES:
-            break
+            return _Portion(letters, meanwhile or last)
     return _Portion(letters, last)
 
 
@@ -118,14 +126,14 @@ def _commit(lake: Lake, topic: str, portion: _Portion, state: Snapshot) -> bool:
     """False if another run was faster: then nothing was done."""
     writer = keys.dead(topic)  # no topic has this name
     staging = lake.staging(TABLE)
-    files = tuple(_written(lake, staging, topic, portion.letters))
-    number = state.writers.get(writer, -1) + 1
-    commit = Commit(writer=writer, number=number, add=files, reached={writer: Reached(portion.last, "")})
-    try:
-        done = lake.commit(commit, partial(_refuse_changes, writer, state)) is not None
-    except _OvertakenError:
-        done = False
-    # Not if anything else fails: a commit that was made and not carried out yet needs its files.
+    with lake.drafting(staging):
+        files = tuple(_written(lake, staging, topic, portion.letters))
+        number = state.writers.get(writer, -1) + 1
+        commit = Commit(writer=writer, number=number, add=files, reached={writer: Reached(portion.reached, "")})
+        try:
+            done = lake.commit(commit, partial(_refuse_changes, writer, state)) is not None
+        except _OvertakenError:
+            done = False
     lake.abandon(staging)
     return done
 

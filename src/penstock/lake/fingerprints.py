@@ -8,6 +8,7 @@ cluster       of topic, group and fingerprint: one kind of failure of one group
 """
 
 TABLE, VIEW = "dead", "failures"
+_WORKED_OUT = '"worked out"'  # which no other table can be called
 _LONGEST = 2000
 _FRAMES = 5
 """The innermost ones. A traceback is kept from its end: of a deep one, the first frames differ by where it was cut."""
@@ -66,10 +67,10 @@ DEFINITIONS = (
 )
 """What makes the view on a connection that has the table `dead`."""
 WORKED_OUT = (
-    f"CREATE TABLE worked_out AS SELECT topic, letter_id, pattern, fingerprint, cluster FROM {VIEW}",  # noqa: S608
+    f"CREATE TABLE {_WORKED_OUT} AS SELECT topic, letter_id, pattern, fingerprint, cluster FROM {VIEW}",  # noqa: S608
     f"""
     CREATE OR REPLACE VIEW {VIEW} AS
-    SELECT {TABLE}.*, pattern, fingerprint, cluster FROM {TABLE} JOIN worked_out USING (topic, letter_id)
+    SELECT {TABLE}.*, pattern, fingerprint, cluster FROM {TABLE} JOIN {_WORKED_OUT} USING (topic, letter_id)
     """,  # noqa: S608
 )
 """What makes the view cheap to ask often: its own columns are found out once, at some 20 µs a letter."""

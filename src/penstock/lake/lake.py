@@ -5,7 +5,7 @@
     <lake>/<table>/<column>=<value>/   files that are part of it, or were until lately
 
 A writer puts files into a staging directory, commits them, and then moves them to where they belong. If it dies in
-between, whoever opens the lake next moves them. So what lies in a table's directory was committed, and what is only
+between, whoever looks at the lake next moves them. So what lies in a table's directory was committed, and what is only
 staged was not, or will be moved.
 """
 
@@ -13,7 +13,7 @@ import os
 import secrets
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import takewhile
 from pathlib import Path
 from typing import Self
@@ -24,6 +24,10 @@ from penstock.lake.manifest import Commit, DataFile, Snapshot
 
 _OWN = "_penstock"
 _STAGING = "_staging"
+
+
+class ReplacedError(LakeError):
+    """Files that a commit relies on have left the lake since they were listed: list them again."""
 
 
 class Lake:
@@ -43,7 +47,7 @@ class Lake:
                 raise LakeError(
                     f"{lake.path} is no lake: it has no {_OWN}/commits; check the path, or archive to it first"
                 )
-            lake.settle()
+            lake.snapshot()
         return lake
 
     @classmethod
@@ -53,7 +57,7 @@ class Lake:
         with _naming(lake.path):
             if not lake.exists():
                 lake.make()
-            lake.settle()
+            lake.snapshot()
         return lake
 
     def exists(self) -> bool:
@@ -68,9 +72,15 @@ class Lake:
         self._log.create()
 
     def snapshot(self) -> Snapshot:
-        """What is in the lake now. Files that it lists stay readable for the grace time of `sweep`."""
-        self._state = self._log.state(self._state)
-        return self._state
+        """What is in the lake now. Files that it lists are in place, and stay for the grace time of `sweep`."""
+        known = self._state or Snapshot()
+        state = self._log.state(self._state)
+        if state.version != known.version:
+            # At first those of every commit, not only of late: whoever died between commit and move may have done so
+            # long ago. `_state` comes last: what could not be moved must be new to the next call, too.
+            self._settle(file for path, file in state.files.items() if path not in known.files)
+        self._state = state
+        return state
 
     def checkpoint(self, name: str) -> Path:
         """Where a query that writes to the lake keeps how far it is. It belongs to this lake and to no other."""
@@ -99,7 +109,8 @@ class Lake:
         """Do all of this in one step, and return the lake's version with it; None if that number was committed before.
 
         `check` sees the state that the commit follows, and may raise to call it off; it runs again if another writer
-        comes between. Files with `staged` are moved to their `path` afterwards.
+        comes between. Files with `staged` are moved to their `path` afterwards. If this fails, `abandon` knows whether
+        the commit was made.
         """
         self._sync_staged(commit.add)
         while True:
@@ -110,20 +121,30 @@ class Lake:
             check(state)
             if self._log.append(state.version + 1, commit):
                 break
-        self._move(commit.add)
-        self._log.note(self.snapshot())
+        self._log.note(self.snapshot())  # which moves them
         return state.version + 1
 
-    def settle(self) -> None:
-        """Move what was committed and not moved yet. Idempotent, and harmless beside others who do the same."""
-        staged = {place.name for place in self.staged()}
-        files = self.snapshot().files.values()
-        # All files of the lake, not only those of late: whoever died between commit and move may have done so long ago.
-        self._move(file for file in files if file.staged and Path(file.staged).parts[1] in staged)
+    @contextmanager
+    def drafting(self, staging: Path) -> Iterator[None]:
+        """If what is done meanwhile fails, the staging directory is thrown away, unless a commit may need it."""
+        try:
+            yield
+        except BaseException:
+            with suppress(LakeError, OSError):  # what was committed of it, nobody can tell now: `sweep` will
+                self.abandon(staging)
+            raise
 
     def abandon(self, staging: Path) -> None:
-        """Throw a staging directory away that will not be committed."""
+        """Throw a staging directory away, but for what was committed: if that cannot be moved now, all of it stays."""
+        self.snapshot()
         shutil.rmtree(staging, ignore_errors=True)
+
+    def _settle(self, files: Iterable[DataFile]) -> None:
+        """Move what was committed and not moved yet. Idempotent, and harmless beside others who do the same."""
+        staged = {place.name for place in self.staged()}
+        if staged:
+            with _naming(self.path, "has files that cannot be moved to their place"):
+                self._move(file for file in files if file.staged and file.staged.split("/")[1] in staged)
 
     def _sync_staged(self, files: Sequence[DataFile]) -> None:
         directories = set()
@@ -152,13 +173,13 @@ class Lake:
 
 
 @contextmanager
-def _naming(path: Path) -> Iterator[None]:
+def _naming(path: Path, trouble: str = "cannot be opened") -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise LakeError(f"the lake {path} cannot be opened: {error}") from error
+        raise LakeError(f"the lake {path} {trouble}: {error}") from error
 
 
 def _check_removed(state: Snapshot, commit: Commit) -> None:
     if gone := [path for path in commit.remove if path not in state.files]:
-        raise LakeError(f"{gone[0]} is no file of the lake any more: another writer has replaced it; try again")
+        raise ReplacedError(f"{gone[0]} is no file of the lake any more: another writer has replaced it; try again")

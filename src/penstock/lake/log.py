@@ -4,6 +4,7 @@ A version exists once its file is there under its name, whole and safe on disk; 
 Every so many versions the state up to there is written down beside it, so that a reader need not begin at the first.
 """
 
+import logging
 import os
 import secrets
 from collections.abc import Iterator
@@ -11,8 +12,9 @@ from pathlib import Path
 
 from penstock.errors import LakeError
 from penstock.lake import manifest
-from penstock.lake.manifest import Commit, Snapshot
+from penstock.lake.manifest import Commit, DamagedError, Snapshot
 
+_log = logging.getLogger("penstock")
 _EVERY = 64
 _DIGITS = 20
 
@@ -46,8 +48,12 @@ class Log:
             _place(self._states / _name(state.version), manifest.write(state))
 
     def _newest_state(self) -> Snapshot:
+        """One that is damaged is passed by: the commits say the same, and if they are gone, that is an error."""
         for file in sorted(self._states.glob("*.json"), reverse=True):
-            return manifest.read_snapshot(file.read_bytes(), str(file))
+            try:
+                return manifest.read_snapshot(file.read_bytes(), str(file))
+            except DamagedError as error:
+                _log.warning("%s; the lake is read from the commits before it: delete it", error)
         return Snapshot()
 
     def _commits_after(self, version: int) -> Iterator[tuple[int, Commit]]:

@@ -17,6 +17,10 @@ FORMAT = 1
 _Kind = TypeVar("_Kind", "Commit", "Snapshot")
 
 
+class DamagedError(LakeError):
+    """A file of the log is there, and is not what was written."""
+
+
 class DataFile(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One Parquet file of one table, with what lets a reader pass it by."""
 
@@ -124,7 +128,12 @@ def write(what: Commit | Snapshot) -> bytes:
 
 
 def read_commit(raw: bytes, where: str) -> Commit:
-    return _read(raw, where, Commit)
+    try:
+        return _read(raw, where, Commit)
+    except DamagedError as error:
+        raise DamagedError(
+            f"{error}; put it back from a backup, for nothing else says which files belong to the lake"
+        ) from error
 
 
 def read_snapshot(raw: bytes, where: str) -> Snapshot:
@@ -135,10 +144,7 @@ def _read(raw: bytes, where: str, kind: type[_Kind]) -> _Kind:
     try:
         found = msgspec.json.decode(raw, type=kind)
     except msgspec.MsgspecError as error:
-        raise LakeError(
-            f"{where} cannot be read: {error}; put it back from a backup, for nothing else says which files belong to"
-            " the lake"
-        ) from error
+        raise DamagedError(f"{where} cannot be read: {error}") from error
     if found.format > FORMAT:
         raise LakeError(f"{where} was written by a newer Penstock (format {found.format}): upgrade this one")
     return found

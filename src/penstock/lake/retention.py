@@ -1,28 +1,38 @@
 """What leaves a lake: days that are old enough, and files that have not been part of it for a while."""
 
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 from penstock.errors import ConfigurationError
-from penstock.lake import tables
-from penstock.lake.lake import Lake
-from penstock.lake.manifest import Commit
+from penstock.lake.lake import Lake, ReplacedError
+from penstock.lake.manifest import Commit, DataFile
 
 _WRITER = "retention"
 _LONGEST_WRITE = timedelta(days=1)
 
 
 def drop_days(lake: Lake, *, older_than: timedelta, topic: str | None = None) -> int:
-    """Take the rows of days that ended so long ago out of the lake; returns how many rows that is."""
+    """Take the rows of days that ended so long ago out of the lake; returns how many rows that is.
+
+    They leave every table, but for a `topic`: then those that are parted by topic, which flows' tables and metrics are
+    not.
+    """
     if older_than < timedelta(0):
         raise ConfigurationError(f"older_than is {older_than}: it must not be negative")
     last = (datetime.now(UTC) - older_than).date().isoformat()
-    wanted = {} if topic is None else {"topic": topic}
-    state = lake.snapshot()
-    found = [file for table in (tables.RAW, tables.MALFORMED, tables.DEAD) for file in state.of(table, **wanted)]
-    old = [file for file in found if file.partition["date"] < last]
-    if old:
-        _commit(lake, remove=tuple(file.path for file in old))
-    return sum(file.rows for file in old)
+    while True:
+        old = [file for file in lake.snapshot().files.values() if _is_old(file, last, topic)]
+        try:
+            if old:
+                _commit(lake, remove=tuple(file.path for file in old))
+            return sum(file.rows for file in old)
+        except ReplacedError:  # by a compaction: the same rows are in other files now
+            continue
+
+
+def _is_old(file: DataFile, last: str, topic: str | None) -> bool:
+    """Whether all of its rows are of a day before the last that stays, and of the topic, if one is given."""
+    return file.partition.get("date", last) < last and (topic is None or file.partition.get("topic") == topic)
 
 
 def sweep(lake: Lake, *, grace: timedelta = timedelta(hours=1)) -> int:
@@ -40,11 +50,17 @@ def sweep(lake: Lake, *, grace: timedelta = timedelta(hours=1)) -> int:
 
 
 def _sweep_staging(lake: Lake, before: float) -> int:
-    lake.settle()  # what was committed has left the staging directory after this
-    left = [place for place in lake.staged() if place.stat().st_mtime < before]
+    left = [place for place in lake.staged() if _is_left(place, before)]
     for place in left:
         lake.abandon(place)
     return len(left)
+
+
+def _is_left(place: Path, before: float) -> bool:
+    try:
+        return place.stat().st_mtime < before
+    except FileNotFoundError:  # its writer is done with it
+        return False
 
 
 def _commit(lake: Lake, *, remove: tuple[str, ...] = (), swept: tuple[str, ...] = ()) -> None:

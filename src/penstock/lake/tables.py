@@ -8,10 +8,12 @@ files       what the lake consists of
 failures    the table `dead`, with what its letters have in common: see `fingerprints`
 
 Every other table that something has written to the lake is there under its name. So is every topic, for `query`, with
-a column for each field of its payloads: see `topic_views`.
+a column for each field of its payloads: see `topic_views`. To SQL, names that differ in upper and lower case are one:
+the first of such tables is meant, and those above come before all others.
 """
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import LakeError, SetupError
@@ -23,7 +25,10 @@ from penstock.lake.pruning import asked, holding
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
+_log = logging.getLogger("penstock")
 RAW, MALFORMED, DEAD = "raw", "malformed", "dead"
+OURS = (RAW, MALFORMED, DEAD, "messages", "files", fingerprints.VIEW)
+"""Names that nothing else in a lake can have."""
 ENVELOPE = {
     "entry_id": "VARCHAR",
     "ts": "TIMESTAMP WITH TIME ZONE",
@@ -77,13 +82,14 @@ _FILES = """
 def connect(lake: Lake, state: Snapshot | None = None, **values: str) -> "DuckDBPyConnection":
     """A connection with the lake's tables as they are now, or were in `state`.
 
-    Only files that may hold rows with all of `values` are in them: what a query does not need is not opened.
+    Only files that may hold rows with all of `values` are in them: what a query does not need is not opened. What is
+    made on the connection without a schema goes to one of its own, where no table of the lake is in its way.
     """
     state = state or lake.snapshot()
     connection = plain()
     for table in COLUMNS:
         connection.execute(f"CREATE VIEW {table} AS {rows_of(lake, state.of(table, **values), table)}")
-    for table in sorted({file.table for file in state.files.values()} - COLUMNS.keys()):
+    for table in _others(state):
         if files := state.of(table, **values):
             connection.execute(f"CREATE VIEW {name(table)} AS SELECT * FROM {_parquet(lake, files)}")  # noqa: S608
     for statement in fingerprints.DEFINITIONS:
@@ -92,7 +98,20 @@ def connect(lake: Lake, state: Snapshot | None = None, **values: str) -> "DuckDB
     connection.execute(_FILES)
     if rows := [_described(file) for file in state.files.values()]:
         connection.executemany("INSERT INTO files VALUES (?, ?, ?, ?, ?, ?)", rows)
+    connection.execute("CREATE SCHEMA penstock")
+    connection.execute("SET search_path = 'penstock,main'")
     return connection
+
+
+def _others(state: Snapshot) -> Iterator[str]:
+    """Tables that are not ours. One whose name is taken must not keep anybody from asking the rest."""
+    taken = {one.casefold(): one for one in OURS}
+    for table in sorted({file.table for file in state.files.values()} - COLUMNS.keys()):
+        meant = taken.setdefault(table.casefold(), table)
+        if meant == table and table not in OURS:
+            yield table
+        else:
+            _log.warning("table %r of the lake cannot be asked for, since that name means table %r", table, meant)
 
 
 def plain() -> "DuckDBPyConnection":

@@ -15,7 +15,6 @@ from penstock.lake.tables import name, text
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-_OURS = (tables.RAW, tables.MALFORMED, tables.DEAD, "messages", "files", "failures")
 _VIEW = """
     CREATE VIEW {view} AS SELECT {columns} FROM (
         SELECT *, {body} AS "body of it" FROM ({rows})
@@ -31,7 +30,9 @@ def topics(state: Snapshot) -> list[str]:
 
 def is_shadowed(topic: str, state: Snapshot) -> bool:
     """Whether the topic's name means a table of the lake, so that only `messages` and `raw` show the topic."""
-    return topic.casefold() in {table.casefold() for table in (*_OURS, *(file.table for file in state.files.values()))}
+    return topic.casefold() in {
+        table.casefold() for table in (*tables.OURS, *(file.table for file in state.files.values()))
+    }
 
 
 def create(connection: "DuckDBPyConnection", lake: Lake, state: Snapshot, sql: str) -> None:

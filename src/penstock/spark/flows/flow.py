@@ -22,6 +22,7 @@ from urllib.parse import quote
 
 from penstock.backend import keys
 from penstock.errors import ConfigurationError, SetupError
+from penstock.lake.tables import OURS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 Schema: TypeAlias = Any
 """A StructType, its DDL as text, a dataclass, or a `msgspec.Struct`."""
 
-_OF_THE_LAKE = ("raw", "malformed", "messages", "files", "dead", "failures", "metrics")
+_OF_THE_LAKE = (*OURS, "metrics")
 _OUR_OPTIONS = ("topic", "topics", "topicspattern", "group", "url", "mode", "layout", "startingposition", "view")
 
 
@@ -73,8 +74,10 @@ class Table:
 
     def __post_init__(self) -> None:
         _check_name("table", self.name)
-        if self.name in _OF_THE_LAKE:
-            raise ConfigurationError(f"a lake has a table {self.name!r} of its own: give this one another name")
+        if self.name.casefold() in _OF_THE_LAKE:
+            raise ConfigurationError(
+                f"a lake has a table {self.name.casefold()!r} of its own: give {self.name!r} another name"
+            )
 
     def __str__(self) -> str:
         return f"table {self.name}"
@@ -177,6 +180,12 @@ class Flow:
     def malformed_table(self) -> str:
         return f"{self.name}_malformed"
 
+    @property
+    def tables(self) -> list[str]:
+        """All that it writes."""
+        named = [output.name for output in self.outputs if isinstance(output, Table)]
+        return [*named, *([self.malformed_table] if self.options.malformed == "table" else [])]
+
 
 def flow(
     name: str,
@@ -226,10 +235,11 @@ def _check_name(what: str, name: str) -> None:
 def _check_outputs(one: Flow) -> None:
     if not one.outputs:
         raise ConfigurationError(f"flow {one.name!r} has no output: name a topic with `to`, or a table with `table`")
-    names = [str(output) for output in one.outputs]
+    # To SQL, tables whose names differ in upper and lower case are one; topics are two.
+    names = [str(output).casefold() if isinstance(output, Table) else str(output) for output in one.outputs]
     if twice := {name for name in names if names.count(name) > 1}:
         raise ConfigurationError(f"flow {one.name!r} has the {min(twice)} twice: one `where` can join both with OR")
-    if str(Table(one.malformed_table)) in names:
+    if str(Table(one.malformed_table)).casefold() in names:
         raise ConfigurationError(f"the table {one.malformed_table!r} is for what flow {one.name!r} cannot read")
     if loop := {output.name for output in one.outputs if isinstance(output, Topic)} & set(one.topics):
         raise ConfigurationError(f"flow {one.name!r} writes to topic {min(loop)!r}, which it reads: it would never end")

@@ -68,7 +68,11 @@ class Home:
             yield
 
     def bind(self, *, adapt: bool) -> None:
-        """Write down what the flow is; `ConfigurationError` if another one was written down, unless `adapt`."""
+        """Write down what the flow is; `ConfigurationError` if another one was written down, unless `adapt`.
+
+        Nor may its tables have names that SQL takes for those of others that the lake has.
+        """
+        self._check_tables()
         now, file = _facts(self.flow), self.place / "flow.json"
         if file.exists():
             before = _read(file)
@@ -85,6 +89,16 @@ class Home:
                 f" {self.flow.name!r}, so give the flow another one"
             )
         _write(file, now)
+
+    def _check_tables(self) -> None:
+        there = {file.table.casefold(): file.table for file in self.lake.snapshot().files.values()}
+        for table in self.flow.tables:
+            other = there.get(table.casefold(), table)
+            if other != table:
+                raise ConfigurationError(
+                    f"flow {self.flow.name!r} writes table {table!r}, and the lake {self.lake.path} has a table"
+                    f" {other!r}: to SQL both are one name, so write it as it is there, or give another"
+                )
 
     def _refuse_changes(self, before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
         changed = [f"its {what} were {_listed(before.get(what))} and are {_listed(now[what])}"

@@ -48,8 +48,9 @@ class Batches:
         if self.lake.snapshot().has(self.writer, number):
             return None
         staging = self.lake.staging(self.name)
-        rows.write.partitionBy(*partitions).option("compression", "zstd").parquet(str(staging / "files"))
-        return StagedBatch(number, staging, staged_files(self.lake.path, staging, partitions))
+        with self.lake.drafting(staging):
+            rows.write.partitionBy(*partitions).option("compression", "zstd").parquet(str(staging / "files"))
+            return StagedBatch(number, staging, staged_files(self.lake.path, staging, partitions))
 
     def commit(
         self,
@@ -57,11 +58,11 @@ class Batches:
         reached: Mapping[str, Reached] | None = None,
         check: Callable[[Snapshot], None] = lambda _: None,
     ) -> None:
-        """Make the batch part of the lake, unless it is."""
+        """Make the batch part of the lake, unless it is. If that fails, its files are gone, but for a commit's own."""
         files = tuple(batch.files)
         commit = Commit(writer=self.writer, number=batch.number, add=files, reached=dict(reached or {}))
-        self.lake.commit(commit, check)
-        # Not if anything fails: a commit that was made and not carried out yet needs its files.
+        with self.lake.drafting(batch.directory):
+            self.lake.commit(commit, check)
         self.lake.abandon(batch.directory)
 
     @property
