@@ -6,6 +6,7 @@ import os
 import shlex
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from penstock.backend.embedded import EmbeddedServer
 from penstock.lake import Commit, Lake, Reached, tables
 from penstock.message.ids import new_id
 from tests.lake.burying import Letter, after, bury
-from tests.lake.pouring import Row, pour
+from tests.lake.pouring import START, Row, pour
 
 COMMAND = [sys.executable, "-c", "from penstock.cli.main import main; main()"]
 
@@ -56,6 +57,27 @@ def test_a_query_answers_in_every_form(lake: str) -> None:
     assert "│ orders │ 1,500 │" in run("query", sql, "--lake", lake, "-o", "table")
     assert json.loads(run("query", "SELECT count(*) AS n FROM messages", "--lake", lake)) == {"n": 1499}
     assert "syntax error" in run("query", "SELEC", "--lake", lake, code=1)
+
+
+def test_bytes_are_base64_for_programs(lake: str) -> None:
+    sql = r"SELECT '\xFF\x00'::BLOB AS one, ['\xFF\x00'::BLOB] AS many"
+    assert json.loads(run("query", sql, "--lake", lake)) == {"one": "/wA=", "many": ["/wA="]}
+    assert list(csv.reader(run("query", sql, "--lake", lake, "-o", "csv").splitlines()))[1] == ["/wA=", '["/wA="]']
+
+
+def test_what_is_chosen_may_be_told_by_an_age_as_in_failures(lake: str) -> None:
+    age = datetime.now(UTC) - START
+    for days, messages in ((age.days + 2, "1,499"), (1, "0")):
+        chosen = ["--lake", lake, "--id", "r1", "--topic", "orders", "--since", f"{days}d", "--dry-run"]
+        assert run("replay", *chosen).splitlines()[-1].split() == [messages, "in", "all"]
+
+
+def test_a_replay_without_pyspark_says_what_to_install(lake: str) -> None:
+    code = "import sys; sys.modules['pyspark'] = None; from penstock.cli.main import main; main()"
+    words = ["lake", "replay", "--lake", lake, "--id", "r1", "--dry-run"]
+    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert "pip install 'penstock[spark,lake]'" in done.stderr
 
 
 def test_the_files_of_a_table_are_all_that_other_readers_need(lake: str) -> None:

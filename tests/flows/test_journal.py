@@ -70,6 +70,26 @@ async def test_every_attempt_is_in_it_with_what_became_of_it(stage: Stage) -> No
     assert abs(fine["at"] - int(str(entry_id).partition("-")[0])) < 60_000
 
 
+async def test_an_attempt_of_a_replay_says_so(stage: Stage) -> None:
+    bus, journal = stage.bus(retry=QUICK), keeping(stage)
+    bus.middleware(journal)
+    rejecting = True
+
+    @bus.on(dict)
+    async def handler(event: Delivery[Any]) -> None:
+        if rejecting:
+            raise Reject("not yet")
+
+    await bus.publish({"n": 1})
+    async with stage.running(bus):
+        await stage.settled()
+        rejecting = False
+        report = await bus.dead.replay()
+        await stage.settled()
+    found = [(one["outcome"], one.get("replay")) for one in records(stage.admin, journal.topic)]
+    assert found == [("rejected", None), ("handled", report.replay_id)]
+
+
 async def test_a_handler_that_ran_out_of_time_has_failed(stage: Stage) -> None:
     options = Subscription(timeout=timedelta(milliseconds=30))
     bus, journal = stage.bus(retry=Retry(attempts=1), options=options), keeping(stage)

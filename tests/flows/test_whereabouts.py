@@ -1,6 +1,7 @@
 """Where a server has a message, for each group: as the bus left it there."""
 
 import asyncio
+from dataclasses import asdict
 from datetime import timedelta
 from typing import Any
 
@@ -10,8 +11,8 @@ from penstock import Delivery, Reject, Retry, Subscription
 from penstock.backend.address import parse
 from penstock.backend.redis.blocking import BlockingLink
 from penstock.lake.trace import Event, Trace
-from penstock.lake.whereabouts import whereabouts
 from penstock.message.ids import new_id
+from penstock.whereabouts import whereabouts
 from tests.support.servers import Server
 from tests.support.stage import Stage
 
@@ -21,7 +22,7 @@ LATER = Retry(attempts=3, initial=timedelta(hours=1), maximum=timedelta(hours=1)
 
 def look(server: Server, id: str, *known: tuple[str, str]) -> list[Event]:
     with BlockingLink.open(parse(server.url)) as link:
-        return whereabouts(link, id, known)
+        return [Event(**asdict(sighting), source="server") for sighting in whereabouts(link, id, known)]
 
 
 def said(events: list[Event], group: str | None) -> list[str]:
@@ -47,7 +48,8 @@ async def test_a_message_is_found_wherever_it_is(server: Server, stage: Stage) -
     done, hangs, fails, dies = await bus.publish_many([{"do": what} for what in ("pass", "hang", "fail", "die")])
     places = {receipt.id: (stage.topic, receipt.entry_id) for receipt in (done, hangs, fails, dies)}
     async with stage.running(bus):
-        await asyncio.wait_for(started.wait(), 10)
+        async with asyncio.timeout(10):
+            await started.wait()
         await stage.until(lambda: sum(stage.left("billing").values()) == 2)  # one hangs, one waits
         for id, known in places.items():
             by_place, by_time = look(server, id, known), look(server, id)

@@ -9,8 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from penstock.lake import Commit, Lake
-from penstock.lake.dead_letters import SCHEMA, TABLE
+from penstock.lake.dead_letters import SCHEMA
 from penstock.lake.files import staged_file
+from penstock.lake.words import DEAD
 from tests.lake.pouring import START
 
 
@@ -50,7 +51,7 @@ def bury(lake: Lake, letters: Sequence[Letter]) -> None:
         ours = [_cells(letter, at) for at, letter in enumerate(letters) if (letter.topic, _day(letter)) == (topic, day)]
         pq.write_table(pa.Table.from_pylist(ours, SCHEMA), file)
         place = {"topic": topic, "date": day}
-        files.append(staged_file(lake.path, file, f"{staging.name}-{number}", TABLE, place))
+        files.append(staged_file(lake.path, file, f"{staging.name}-{number}", DEAD, place))
     count = lake.snapshot().writers.get("burial", -1) + 1
     lake.commit(Commit(writer="burial", number=count, add=tuple(files)))
 

@@ -6,10 +6,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from penstock.errors import LakeError
-from penstock.lake import Commit, DataFile, Lake, Reached
+from penstock.lake import Commit, DataFile, Lake, Reached, Snapshot, manifest
 
 STEPS = ("fsync", "link", "rename", "unlink", "mkdir")
 
@@ -131,6 +132,13 @@ def test_what_is_replaced_is_gone_from_the_next_state_and_stays_in_the_one_befor
     assert listed(lake) == ["9/0"]
 
 
+def settled(lake: Lake) -> Snapshot:
+    """All that a lake says, but for where files were once."""
+    state = lake.snapshot()
+    files = {path: msgspec.structs.replace(file, staged="") for path, file in state.files.items()}
+    return msgspec.structs.replace(state, files=files)
+
+
 def test_a_reader_begins_at_the_last_state_that_was_written_down(tmp_path: Path) -> None:
     lake = Lake.create(tmp_path)
     for number in range(130):
@@ -140,7 +148,7 @@ def test_a_reader_begins_at_the_last_state_that_was_written_down(tmp_path: Path)
     found = Lake.open(tmp_path)
 
     assert len(found.snapshot().files) == 130
-    assert found.snapshot() == lake.snapshot()
+    assert settled(found) == settled(lake)
     assert found.snapshot().reached == {"t": Reached("129-0", "e")}
 
 
@@ -187,7 +195,9 @@ def test_commits_that_were_never_carried_out_are_however_many_came_since(tmp_pat
     lake = Lake.create(tmp_path)
     for number in range(200):
         lake._log.append(number + 1, Commit(writer="w", number=number, add=stage(lake, number, files=1)))
-        lake._log.note(lake._log.state())  # and there it died
+        if number % 64 == 63:  # it died there, and what came next, of an older Penstock, noted it as it was
+            noted = tmp_path / f"_penstock/states/{number + 1:020}.json"
+            noted.write_bytes(manifest.write(lake._log.state()))
     assert lying_there(lake) == []
 
     found = Lake.open(tmp_path)
@@ -205,7 +215,7 @@ def test_a_damaged_state_is_passed_by_if_the_commits_say_the_same(
     assert len(states) == 2
     states[1].write_bytes(states[1].read_bytes()[:50])
 
-    assert Lake.open(tmp_path).snapshot() == lake.snapshot()
+    assert settled(Lake.open(tmp_path)) == settled(lake)
 
     assert f"{states[1]} cannot be read" in caplog.text
     assert "delete it" in caplog.text

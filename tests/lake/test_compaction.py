@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.lake import Commit, Lake, compaction, retention, tables
+from penstock.lake import Commit, Lake, compaction, tables
 from penstock.lake.compaction import Compacted, compact
 from penstock.lake.files import staged_file
 from penstock.lake.retention import drop_days, sweep
@@ -189,14 +189,14 @@ def test_days_are_dropped_though_their_files_are_merged_meanwhile(
     lake, other = Lake.create(tmp_path), Lake.create(tmp_path)
     for start in range(0, 300, 100):
         pour(lake, numbered("a", range(start, start + 100)))
-    real = retention._commit
+    real = Lake.commit_next
 
     def race(*args: Any, **what: Any) -> None:
-        monkeypatch.setattr(retention, "_commit", real)
+        monkeypatch.setattr(Lake, "commit_next", real)
         assert compact(other).files_after == 1
         real(*args, **what)
 
-    monkeypatch.setattr(retention, "_commit", race)
+    monkeypatch.setattr(Lake, "commit_next", race)
     assert drop_days(lake, older_than=NOW) == 300
     assert content(lake) == []
 
@@ -216,3 +216,11 @@ def test_files_are_merged_though_some_are_dropped_meanwhile(tmp_path: Path, monk
     monkeypatch.setattr(compaction, "_merge", race)
     assert compact(lake).files_before == 3
     assert len(content(lake)) == 15
+
+
+def test_a_writer_that_is_done_while_the_lake_is_swept_is_no_trouble(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = Lake.create(tmp_path)
+    monkeypatch.setattr(Lake, "staged", lambda self: [self.path / "_staging/gone"])
+    assert sweep(lake, grace=NOW) == 0

@@ -216,3 +216,22 @@ async def test_a_lake_that_cannot_be_written_is_told_and_nothing_is_lost(
     (tmp_path / "_penstock/commits/00000000000000000001.json").unlink()
     copy_dead_letters(lake, link, [topic])
     assert ids(lake) == dict.fromkeys(died, 1)
+
+
+async def test_letters_that_could_not_be_written_leave_nothing_staged(
+    server: EmbeddedServer, link: BlockingLink, topic: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = Lake.create(tmp_path)
+    died = await give_up(server.url, topic, [{"n": 1}])
+
+    def full(_lake: Lake, staging: Path, *_: Any) -> Iterator[Any]:
+        (staging / "0000.parquet").write_bytes(b"PAR1")
+        raise OSError("no space left")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(dead_letters, "_written", full)
+        with pytest.raises(OSError, match="no space left"):
+            copy_dead_letters(lake, link, [topic])
+    assert lake.staged() == []
+    copy_dead_letters(lake, link, [topic])
+    assert ids(lake) == dict.fromkeys(died, 1)

@@ -95,7 +95,7 @@ def test_a_flow_cannot_have_two_tables_that_differ_in_case_alone() -> None:
 
 def bind(lake: Lake, one: Flow) -> None:
     home = Home(lake, one)
-    with home.taken():
+    with home.place.taken():
         home.bind(adapt=False)
 
 

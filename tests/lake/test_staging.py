@@ -10,12 +10,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from penstock.errors import LakeError
+from penstock.errors import LakeError, ServerError
 from penstock.lake import Lake, compaction
 from penstock.lake.compaction import compact
 from penstock.lake.log import Log
 from penstock.lake.manifest import Snapshot
+from penstock.spark.flows import tables as flow_tables
+from penstock.spark.flows.flow import Table
 from penstock.spark.pipelines.batches import Batches
+from penstock.spark.pipelines.metrics import _Windows
+from penstock.spark.queries.place import Place
 from tests.lake.pouring import Row, pour
 
 
@@ -30,8 +34,18 @@ class Rows:
         return self
 
     def partitionBy(self, *columns: str) -> "Rows":  # noqa: N802 - Spark's name
-        assert columns == ("table", "date")
+        assert columns[1:] == ("date",)
         return self
+
+    def where(self, _condition: str) -> "Rows":
+        return self
+
+    def selectExpr(self, *_columns: str) -> "Rows":  # noqa: N802 - Spark's name
+        return self
+
+    @property
+    def sparkSession(self) -> None:  # noqa: N802 - Spark's name
+        return None
 
     def option(self, _name: str, _value: str) -> "Rows":
         return self
@@ -47,11 +61,10 @@ class Rows:
 
 @pytest.fixture
 def batches(tmp_path: Path) -> Batches:
-    lake = Lake.create(tmp_path / "lake")
-    checkpoint = tmp_path / "checkpoint"
-    checkpoint.mkdir()
-    (checkpoint / "metadata").write_text('{"id": "q"}')
-    return Batches(lake, "flow", checkpoint)
+    place = Place(Lake.create(tmp_path / "lake"), "flow")
+    place.checkpoint.mkdir(parents=True)
+    (place.checkpoint / "metadata").write_text('{"id": "q"}')
+    return Batches(place)
 
 
 def write(batches: Batches, number: int, check: Callable[[Snapshot], None] = lambda _: None, **how: Any) -> None:
@@ -70,6 +83,27 @@ def test_a_batch_that_could_not_be_written_leaves_nothing(batches: Batches) -> N
     assert batches.lake.staged() == []
     write(batches, 0)
     assert rows(batches.lake) == 6
+
+
+def test_windows_that_could_not_be_published_leave_nothing(batches: Batches, monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(*_: object) -> None:
+        raise ServerError("the server is away")
+
+    windows = _Windows(batches, {"topic": "m"}, lambda _: None)
+    monkeypatch.setattr(_Windows, "_publish", away)
+    with pytest.raises(ServerError):
+        windows.write(cast("Any", Rows()), 0)
+    assert (batches.lake.staged(), rows(batches.lake)) == ([], 0)
+
+
+def test_when_one_table_of_several_could_not_be_written_none_leaves_anything(
+    batches: Batches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flow_tables, "_parted", lambda rows, _table: rows)
+    several: Any = {Table("one"): Rows(), Table("two"): Rows(fails=True)}
+    with pytest.raises(OSError, match="No space left"):
+        flow_tables.Tables(batches).write(several, 0)
+    assert (batches.lake.staged(), rows(batches.lake)) == ([], 0)
 
 
 def test_a_batch_that_was_refused_leaves_nothing(batches: Batches) -> None:

@@ -65,6 +65,25 @@ def test_a_message_that_died_was_replayed_and_died_again(lake: Lake) -> None:
         assert (lake.path / event.source).is_file()
 
 
+def test_a_replay_that_went_well_is_shown_however_late_it_was(lake: Lake) -> None:
+    rows = [Row("orders", number, id) for number, id in enumerate(ids(300))]
+    pour(lake, rows)
+    wanted = rows[100]
+    bury(lake, [Letter(id=wanted.id, died=after(4), entry_id=wanted.entry_id)])
+    journal(lake, [attempt(wanted, 5, "failed", after(4)), attempt(wanted, 1, "handled", after(24 * 9), replay="r1")])
+    found = trace(lake, wanted.id).events
+    assert [event.what for event in found] == ["published", "failed", "dead", "handled", "now"]
+    assert [event.detail for event in found[-2:]] == ["0.250 s, replayed as r1", "handled"]
+
+
+def test_an_attempt_is_shown_once_though_the_journals_message_is_there_twice(lake: Lake) -> None:
+    row = Row("orders", 1, ids(2)[1])
+    pour(lake, [row])
+    for _ in range(2):
+        journal(lake, [attempt(row, 1, "handled", after(1))])
+    assert [event.what for event in trace(lake, row.id).events] == ["published", "handled", "now"]
+
+
 def attempt(row: Row, number: int, outcome: str, at: Any, group: str = "billing", **more: Any) -> Attempt:
     milliseconds = int(at.timestamp() * 1000)
     return Attempt(row.topic, group, row.id, row.entry_id, number, outcome, 0.25, milliseconds, **more)

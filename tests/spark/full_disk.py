@@ -1,6 +1,9 @@
-"""An archive to a disk of a few megabytes that is full. Run under `unshare --mount`, so that the disk is its own.
+"""An archive to a disk of a few megabytes that is full; and then, with room, one that goes on until Ctrl-C.
 
-Arguments: an empty directory, the server's URL, the topic. What happened goes to stdout, as JSON.
+Run under `unshare --mount`, so that the disk is its own, and as the leader of a session, as a terminal would.
+
+Arguments: an empty directory, the server's URL, the topic, and how many entries are there. What happened goes to
+stdout, as JSON.
 """
 
 import contextlib
@@ -8,22 +11,25 @@ import errno
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 from penstock.cli.main import main as penstock
 from penstock.lake import Lake, tables
+from tests.spark.awaiting import until
 
 MEBIBYTE = 1 << 20
 
 
-def archive(lake: Path, url: str, topic: str) -> tuple[int, str]:
+def archive(lake: Path, url: str, topic: str, *more: str) -> tuple[int, str]:
     """Exit code, and what the command says."""
     said = io.StringIO()
     with contextlib.redirect_stderr(said):
         try:
-            penstock(["pipeline", "archive", topic, "--lake", str(lake), "--url", url])
+            penstock(["pipeline", "archive", topic, "--lake", str(lake), "--url", url, *more])
         except SystemExit as ending:
             return int(ending.code or 0), said.getvalue()
     return 0, said.getvalue()
@@ -45,7 +51,13 @@ def fill(filler: Path, free: int) -> int:
     return 0
 
 
-def main(directory: str, url: str, topic: str) -> None:
+def interrupt(lake: Lake, rows: int) -> None:
+    """Ctrl-C reaches all processes of a terminal, Spark's too."""
+    until(lambda: sum(file.rows for file in lake.snapshot().of("raw")) == rows, within=120)
+    os.killpg(0, signal.SIGINT)
+
+
+def main(directory: str, url: str, topic: str, rows_due: str) -> None:
     disk = Path(directory)
     subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", directory], check=True)
     found = fill(disk / "filler", MEBIBYTE)
@@ -53,7 +65,8 @@ def main(directory: str, url: str, topic: str) -> None:
     failed = archive(disk / "lake", url, topic)
     rows = len(tables.query(Lake.open(disk / "lake"), "SELECT * FROM raw"))
     (disk / "filler").unlink()
-    good = archive(disk / "lake", url, topic)
+    threading.Thread(target=interrupt, args=(Lake(disk / "lake"), int(rows_due)), daemon=True).start()
+    good = archive(disk / "lake", url, topic, "--every", "1s")
     ids = tables.query(Lake.open(disk / "lake"), "SELECT id FROM raw")["id"].to_pylist()
     json.dump({"failed": failed, "rows": rows, "good": good, "ids": ids}, sys.stdout)
 

@@ -101,23 +101,31 @@ def hang_over_the_lake() -> None:
     append, move, commit = Log.append, Lake._move, Lake.commit
 
     def appending(self: Log, version: int, new: Commit) -> bool:
-        step(_of(new.add, "commit-before"), new.number)
+        step(_of_commit(new, "commit-before"), new.number)
         done = append(self, version, new)
-        step(_of(new.add, "commit-after"), new.number)
+        step(_of_commit(new, "commit-after"), new.number)
         return done
 
     def moving(self: Lake, files: Any) -> None:
         for file in files:
             move(self, [file])
-            step(_of([file], "move-middle"))
+            # Whoever comes first moves what was committed: what the driver did not stage is no step of its own.
+            if not file.staged.startswith("_staging/compaction-"):
+                step(_of([file], "move-middle"))
 
     def committing(self: Lake, new: Commit, *check: Any) -> int | None:
-        step(_of(new.add, "staged"), new.number)
+        step(_of_commit(new, "staged"), new.number)
         version = commit(self, new, *check)
-        step(_of(new.add, "moved"), new.number)
+        step(_of_commit(new, "moved"), new.number)
         return version
 
     Log.append, Lake._move, Lake.commit = appending, moving, committing  # type: ignore[method-assign]
+
+
+def _of_commit(commit: Commit, name: str) -> str:
+    """A step's name; that of what keeps the lake small is another."""
+    care = {"compaction": "compact", "retention": "drop"}.get(commit.writer)
+    return _of(commit.add, name) if care is None else f"{care}-{name}"
 
 
 def _of(files: "Sequence[DataFile]", name: str) -> str:

@@ -227,7 +227,7 @@ def test_a_run_that_is_asked_to_end_finishes_its_batch_and_begins_no_other(
     assert by_duckdb(lake) == dict.fromkeys(ids, 1)
 
 
-def test_a_continuous_run_that_has_nothing_to_do_ends_when_it_is_asked(
+def test_a_continuous_run_that_has_nothing_to_do_ends_when_it_is_asked_and_has_no_other_beside_it(
     spark: "SparkSession", server: Server, admin: "redis.Redis", topic: str, tmp_path: Path
 ) -> None:
     ids = publish(admin, topic, 20)
@@ -235,6 +235,8 @@ def test_a_continuous_run_that_has_nothing_to_do_ends_when_it_is_asked(
 
     def watch(progress: Progress) -> None:
         if progress.done == 20 == len(ids):
+            with pytest.raises(ConfigurationError, match="'archive' runs already in"):
+                job.run(spark)
             ids.extend(publish(admin, topic, 5))
         if progress.done == 25:
             stop.set()
@@ -250,6 +252,8 @@ def test_a_continuous_run_that_has_nothing_to_do_ends_when_it_is_asked(
         (lambda: Archive(lake="l", topics="orders"), "topics must be a list"),
         (lambda: Archive(lake="l", topics=[]), "topics must be a list"),
         (lambda: Archive(lake="l", topics=["a"], name="a/b"), "option name is 'a/b'"),
+        (lambda: Archive(lake="l", topics=["a"], name=".."), "option name is '..'"),
+        (lambda: Archive(lake="l", topics=["a"], options={"Group": "g"}), "option options has 'Group'"),
         (lambda: Archive(lake="l", topics=["a"], per_batch=0), "option per_batch must be a whole number"),
         (lambda: Archive(lake="l", topics=["a"], dead="no"), "option dead must be True or False"),  # type: ignore[arg-type]
     ],

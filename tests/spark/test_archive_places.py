@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from threading import Event
 from typing import Any
 
 import pytest
@@ -14,6 +13,7 @@ from penstock.lake import Commit, Lake, Reached, Snapshot
 from penstock.spark.pipelines.archive import Archive
 from penstock.spark.pipelines.archived_batches import ArchivedBatches
 from penstock.spark.pipelines.batches import StagedBatch
+from penstock.spark.queries.place import Place
 from penstock.spark.source.offsets import Offset, Piece, Position
 from tests.support.servers import Server
 
@@ -34,16 +34,14 @@ def test_a_cursor_that_is_ahead_of_the_lake_is_not_followed(
 
 
 class _Committed:
-    """Notes what is committed, instead of a lake."""
+    """Notes what is committed."""
 
-    name = "archive"
-
-    def __init__(self, checkpoint: Path) -> None:
-        self.checkpoint = checkpoint
+    def __init__(self, place: Place) -> None:
+        self.place, self.lake = place, place.lake
         self.reached: dict[str, Reached] = {}
 
     def stage(self, rows: Any, number: int, partitions: Any) -> StagedBatch:
-        return StagedBatch(number, self.checkpoint, ())
+        return StagedBatch(number, self.lake.staging("x"), ())
 
     def commit(self, batch: StagedBatch, reached: Mapping[str, Reached], check: "Callable[[Snapshot], None]") -> None:
         self.reached.update(reached)
@@ -54,11 +52,24 @@ class _NoRows:
         return self
 
 
+def planned(tmp_path: Path, rows: int = 0) -> Place:
+    """A checkpoint with a batch that reads topic a, and once read b."""
+    place = Place(Lake.create(tmp_path), "archive")
+    (place.checkpoint / "offsets").mkdir(parents=True)
+    streams = {"a": Position("7-0", rows, "e"), "b": Position("1-0", 1, "e")}
+    plan = Offset(streams, {"a": (Piece("0-0", "7-0", rows),)})
+    (place.checkpoint / "offsets" / "0").write_text(f"v1\n{{}}\n{json.dumps(plan.to_json())}")
+    return place
+
+
 def test_a_topic_that_is_no_longer_read_is_not_said_to_be_where_it_was(tmp_path: Path) -> None:
-    (tmp_path / "offsets").mkdir()
-    streams = {"a": Position("7-0", 0, "e"), "b": Position("1-0", 1, "e")}
-    plan = Offset(streams, {"a": (Piece("0-0", "7-0", 0),)})
-    (tmp_path / "offsets" / "0").write_text(f"v1\n{{}}\n{json.dumps(plan.to_json())}")
-    committed = _Committed(tmp_path)
-    ArchivedBatches(committed, Event()).write(_NoRows(), 0)  # type: ignore[arg-type]
+    committed = _Committed(planned(tmp_path))
+    ArchivedBatches(committed).write(_NoRows(), 0)  # type: ignore[arg-type]
     assert committed.reached == {"a": Reached("7-0", "e")}
+
+
+def test_a_batch_that_is_not_what_was_planned_leaves_nothing_staged(tmp_path: Path) -> None:
+    committed = _Committed(planned(tmp_path, rows=5))
+    with pytest.raises(LakeError, match="batch 0 of 'archive' has 5 entries, but 0 were written"):
+        ArchivedBatches(committed).write(_NoRows(), 0)  # type: ignore[arg-type]
+    assert (committed.reached, committed.lake.staged()) == ({}, [])

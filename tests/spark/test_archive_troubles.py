@@ -200,7 +200,7 @@ def test_what_is_wrong_with_the_server_is_told_in_its_own_words(
 @pytest.mark.xdist_group("spark")
 @pytest.mark.timeout(180)
 @pytest.mark.needs("unshare", "mount")
-def test_a_disk_that_is_full(
+def test_a_disk_that_is_full_and_a_run_that_goes_on_until_it_is_asked_to_end(
     server: Server, admin: "redis.Redis", topic: str, tmp_path: Path, missing: "Callable[[str], NoReturn]"
 ) -> None:
     own = ["unshare", "--mount", "--map-root-user"]
@@ -208,8 +208,19 @@ def test_a_disk_that_is_full(
         missing("the right to mount a disk of one's own")
     ids = publish(admin, topic, 20_000, size=100)
     (tmp_path / "disk").mkdir()
-    job = [*own, sys.executable, "-m", "tests.spark.full_disk", str(tmp_path / "disk"), server.url, topic]
-    done = subprocess.run(job, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    job = [
+        *own,
+        sys.executable,
+        "-m",
+        "tests.spark.full_disk",
+        str(tmp_path / "disk"),
+        server.url,
+        topic,
+        str(len(ids)),
+    ]
+    done = subprocess.run(
+        job, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, start_new_session=True
+    )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     code, said = found["failed"]
@@ -218,13 +229,17 @@ def test_a_disk_that_is_full(
     assert error.startswith(f"penstock: the archive 'archive' to {tmp_path}/disk/lake failed: ")
     assert error.endswith("No space left on device")
     assert found["rows"] == 0
-    assert found["good"][0] == 0
+    code, said = found["good"]
+    assert code == 0
+    assert said.splitlines()[-1].startswith("Archived 20,000 entries in ")
+    assert said.splitlines()[-1].endswith("and stopped; run it again to go on")
     assert Counter(found["ids"]) == ids
 
 
+@pytest.mark.full
 @pytest.mark.xdist_group("spark")
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.full)])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_continuous_archive_ends_well_when_it_is_asked_to(
     server: Server, admin: "redis.Redis", topic: str, tmp_path: Path, number: signal.Signals
 ) -> None:

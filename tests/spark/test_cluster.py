@@ -21,11 +21,12 @@ ROWS = 4000
 
 @pytest.mark.xdist_group("spark")
 @pytest.mark.timeout(300)
-def test_a_cluster_that_loses_executors_archives_and_copies_every_entry_once(
-    server: Server, admin: "redis.Redis", topic: str, tmp_path: Path
+@pytest.mark.parametrize("losses", [(), pytest.param(("read", "write"), marks=pytest.mark.full)], ids=["", "killed"])
+def test_a_cluster_archives_and_copies_every_entry_once_though_it_loses_executors(
+    server: Server, admin: "redis.Redis", topic: str, tmp_path: Path, losses: tuple[str, ...]
 ) -> None:
     journal = publish(admin, topic)
-    for what in ("read", "write"):
+    for what in losses:
         (tmp_path / f"planned-{what}").touch()
     with Cluster(tmp_path) as cluster:
         facts = run(cluster, server.url, topic, tmp_path)
@@ -40,7 +41,8 @@ def test_a_cluster_that_loses_executors_archives_and_copies_every_entry_once(
     } == {b"lake": last, b"copy": last}
     assert "embedded" in facts["embedded"], "executors on other machines cannot reach an embedded server"
     assert len(facts["executors"]) == 2
-    check_kills(tmp_path, facts["executors"])
+    if losses:
+        check_kills(tmp_path, facts["executors"])
 
 
 def publish(admin: "redis.Redis", topic: str) -> list[str]:

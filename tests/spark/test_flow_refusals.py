@@ -15,7 +15,7 @@ from pyspark.errors import PySparkException
 from penstock.errors import ConfigurationError
 from penstock.spark import FlowOptions, Table, Topic, flow
 from penstock.spark.flows.schemas import struct_of
-from penstock.spark.pipelines.causes import cause_of
+from penstock.spark.queries.causes import cause_of
 
 
 def declared(**settings: Any) -> Any:
@@ -41,7 +41,7 @@ def declared(**settings: Any) -> Any:
         (lambda: FlowOptions(malformed="drop"), "option malformed is 'drop': it must be table or fail"),
         (lambda: FlowOptions(mode="complete"), "option mode is 'complete'"),
         (lambda: FlowOptions(per_batch=0), "option per_batch is 0"),
-        (lambda: FlowOptions(source={"group": "g"}), "has 'group', which the flow sets by itself"),
+        (lambda: FlowOptions(source={"group": "g"}), "option source has 'group', which is set otherwise"),
         (lambda: FlowOptions(settings={"spark.driver.memory": "1g"}), "only spark.sql"),
         (lambda: declared().at("x", restarts=-1), "option restarts is -1"),
     ],

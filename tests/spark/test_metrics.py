@@ -15,9 +15,10 @@ import redis
 from penstock.errors import ConfigurationError, LakeError
 from penstock.lake import Lake, tables
 from penstock.message.ids import new_id
+from penstock.spark.pipelines import metric_columns
 from penstock.spark.pipelines.metrics import Measured, Metrics
 from tests.spark.size import SEED
-from tests.spark.test_alerts import forget_the_last_commit, now_ms
+from tests.spark.test_alerts import now_ms
 from tests.support.servers import Server
 
 if TYPE_CHECKING:
@@ -36,9 +37,11 @@ def publish(admin: "redis.Redis", topic: str, kind: str, ms: int, number: int) -
     return entry_id.decode()
 
 
-def journal(admin: "redis.Redis", topic: str, records: list[dict[str, Any]], ms: int, number: int) -> None:
+def journal(admin: "redis.Redis", topic: str, records: list[dict[str, Any]], ms: int, *, twice: bool = False) -> None:
+    """As a connection that broke at the wrong moment leaves a message, if `twice`."""
     fields = {"id": new_id(), "type": "penstock.attempts", "payload": json.dumps({"records": records})}
-    admin.xadd(topic, fields, f"{ms}-{number}")
+    for _ in range(1 + twice):
+        admin.xadd(topic, fields, f"{ms}-*")
 
 
 def measuring(server: Server, place: Path, *topics: str, **settings: Any) -> Metrics:
@@ -84,10 +87,10 @@ class World:
                 "attempt": order.choice([1, 1, 2]), "outcome": order.choice(["handled", "failed", "rejected"]),
                 "seconds": order.random(), "at": ms + order.randrange(-100, 5000),
             }  # fmt: skip
-            journal(admin, self.journal, [record], ms, number)
+            journal(admin, self.journal, [record], ms, twice=number % 10 == 0)
             self.attempts[start, where, record["group"], kind].append(record)
-        journal(admin, self.journal, [{"outcome": "dropped", "dropped": 7, "at": ms}], ms, number + 1)
-        admin.xadd(self.journal, {"id": new_id(), "payload": "[]"}, f"{ms}-{number + 2}")  # not by a Journal
+        journal(admin, self.journal, [{"outcome": "dropped", "dropped": 7, "at": ms}], ms)
+        admin.xadd(self.journal, {"id": new_id(), "payload": "[]"}, f"{ms}-*")  # not by a Journal
         self.gap = ms // MINUTE_MS * MINUTE_MS, self.journal, None, None
 
     def check(self, found: dict[Key, dict[str, Any]]) -> None:
@@ -130,11 +133,6 @@ def test_every_entry_and_every_record_is_in_one_window(
     assert len(told) == done.windows
     assert sum(row["published"] for row in told.values()) == 400
 
-    forget_the_last_commit(Lake.open(tmp_path / "lake").checkpoint("metrics"))  # as if the driver had died there
-    assert job.run(spark) == Measured(0, 0)
-    world.check(rows(tmp_path))
-    assert len(rows(tmp_path)) == len(messages(admin, f"{topic}:metrics")) == done.windows
-
 
 @pytest.mark.timeout(180)
 def test_what_is_late_is_counted_and_changes_no_window(
@@ -153,6 +151,7 @@ def test_what_is_late_is_counted_and_changes_no_window(
         with pytest.raises(LakeError, match="the query 'metrics' failed"):
             measuring(server, tmp_path, topic, **terms).run(spark)
     assert len(messages(admin, to)) == 3
+    assert Lake.open(tmp_path / "lake").staged() == []
     measuring(server, tmp_path, topic, **terms).run(spark)
     closed = rows(tmp_path)
     assert [row["published"] for row in messages(admin, to)] == [10, 10, 10]
@@ -171,6 +170,28 @@ def test_what_is_late_is_counted_and_changes_no_window(
 
 
 @pytest.mark.parametrize(
+    ("ts", "closed", "expected"),
+    [
+        (50, 10, (50, False)),
+        (101, 10, (100, False)),
+        (9, 10, (9, False)),
+        (4, 10, (100, True)),
+        (None, 10, (100, False)),
+    ],
+)
+def test_no_time_is_behind_the_frontier_for_the_watermark_follows_it(
+    spark: "SparkSession", ts: int | None, closed: int, expected: tuple[int, bool]
+) -> None:
+    moments = {"ts": "frontier" if ts is None else f"timestamp_millis({ts})", "closed": f"timestamp_millis({closed})"}
+    rows = spark.sql("SELECT timestamp_millis(100) AS frontier").selectExpr(
+        "*", *(f"{how} AS {name}" for name, how in moments.items())
+    )
+    rows = rows.selectExpr("*", f"{metric_columns.IS_LATE.format(watermark='0.005')} AS late")
+    ((event, late),) = rows.selectExpr(f"unix_millis({metric_columns.EVENT})", "late").collect()
+    assert (event, late) == expected
+
+
+@pytest.mark.parametrize(
     ("change", "complaint"),
     [
         ({"topics": "orders"}, "topics must be a list"),
@@ -178,6 +199,7 @@ def test_what_is_late_is_counted_and_changes_no_window(
         ({"journal": "orders"}, "leave it out of the topics"),
         ({"to": "orders"}, "which they are made from"),
         ({"name": "a/b"}, "option name is 'a/b'"),
+        ({"name": ".."}, "option name is '..'"),
         ({"window": timedelta(0)}, "option window"),
         ({"watermark": timedelta(-1)}, "option watermark"),
     ],

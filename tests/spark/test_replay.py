@@ -15,6 +15,7 @@ from penstock import Delivery, Reject, Subscription
 from penstock.backend import keys
 from penstock.backend.address import parse
 from penstock.backend.redis.blocking import BlockingLink
+from penstock.cli.main import main
 from penstock.errors import ConfigurationError, GroupMissingError, LakeError
 from penstock.lake import Lake
 from penstock.lake.dead_letters import copy_dead_letters
@@ -66,6 +67,45 @@ def test_everything_comes_back_in_order_and_a_second_run_brings_nothing(
     assert numbers(admin, f"{topic}:b") == list(range(50))
     replay(server, lake, id="r2", selection=Selection(topics=[f"{topic}:b"])).run()
     assert len(numbers(admin, f"{topic}:b")) == 100
+
+
+def test_files_that_are_swept_while_it_runs_are_told_with_what_to_do(
+    server: Server, admin: "redis.Redis", topic: str, lake: Lake
+) -> None:
+    job = replay(server, lake, to=f"{topic}:again", selection=Selection(topics=[topic]))
+    day = sorted(file.path for file in lake.snapshot().of("raw", topic=topic, date="2026-03-03"))
+    places = {lake.path / path: (lake.path / path).read_bytes() for path in day}
+    with job.choose() as chosen:
+        for place in places:
+            place.unlink()
+        with pytest.raises(LakeError, match=r"cannot be read any more.*run it again with the same id"):
+            job.bring(chosen)
+    for place, content in places.items():
+        place.write_bytes(content)
+    assert job.run() == Replayed(written=2499)
+    assert numbers(admin, f"{topic}:again") == FIRSTS
+
+
+def test_a_condition_may_ask_a_topic_by_its_name(server: Server, lake: Lake, topic: str) -> None:
+    pour(lake, [Row("customers", 7, new_id())], payload='{"number": 7, "vip": true}')
+    vips = Selection(topics=[topic], where="seq IN (SELECT number FROM customers WHERE vip)")
+    assert [day.messages for day in replay(server, lake, selection=vips).plan()] == [1]
+
+
+def test_the_command_looks_for_the_messages_once(
+    server: Server, topic: str, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[str] = []
+    real = Replay._chosen
+
+    def looking(self: Replay) -> Any:
+        looks.append(self.id)
+        return real(self)
+
+    monkeypatch.setattr(Replay, "_chosen", looking)
+    place = ["--lake", str(lake.path), "--url", server.url]
+    main(["lake", "replay", *place, "--id", "once", "--topic", f"{topic}:b"])
+    assert looks == ["once"]
 
 
 def test_an_id_stands_for_one_selection(server: Server, admin: "redis.Redis", topic: str, lake: Lake) -> None:

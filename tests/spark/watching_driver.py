@@ -7,9 +7,10 @@ Arguments: the lake, the server's URL, the topic, and how many alerts to wait fo
 import os
 import signal
 import sys
+import threading
 import time
 from datetime import timedelta
-from threading import Event
+from threading import Event, Thread
 from typing import Any, NoReturn
 
 import redis
@@ -28,6 +29,12 @@ def jobs(lake: str, url: str, topic: str) -> tuple[Metrics, Alerts]:
     return Metrics(lake=lake, topics=[topic], to=f"{topic}:metrics", url=url), alerts
 
 
+def _die(what: "threading.ExceptHookArgs") -> NoReturn:
+    """Nobody else would notice."""
+    threading.__excepthook__(what)
+    os._exit(1)
+
+
 def main(lake: str, url: str, topic: str, enough: str) -> NoReturn:
     at_the_commit = Event()
 
@@ -39,12 +46,11 @@ def main(lake: str, url: str, topic: str, enough: str) -> NoReturn:
     spark = session("watching", "local[2]", {"spark.sql.shuffle.partitions": 2, "spark.driver.memory": "1g"})
     jvm = spark.sparkContext._gateway.proc.pid  # type: ignore[union-attr]
     metrics, alerts = jobs(lake, url, topic)
-    queries = [metrics.start(spark), alerts.start(spark)]
+    threading.excepthook = _die
+    for run in (metrics.run, alerts.run):
+        Thread(target=run, args=(spark,), daemon=True).start()
     with redis.Redis.from_url(url) as server:
         while not at_the_commit.is_set() or server.xlen(alerts.to) < int(enough):
-            for query in queries:
-                if (error := query.exception()) is not None:
-                    raise error
             time.sleep(0.005)
     os.kill(jvm, signal.SIGKILL)
     os.kill(os.getpid(), signal.SIGKILL)

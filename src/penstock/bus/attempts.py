@@ -28,6 +28,9 @@ class Attempt(Struct, frozen=True, omit_defaults=True, gc=False):
     error: str | None = None
     """The class of what was raised."""
 
+    replay: str | None = None
+    """Which replay of a dead letter brought it, if one did."""
+
 
 class Gap(Struct, frozen=True):
     """So many records were lost before this one."""

@@ -3,11 +3,13 @@
 import sys
 from datetime import timedelta
 from pathlib import Path
+from threading import Event
 
 from rich.console import Console
 
-from penstock.cli.pipeline import start_spark
+from penstock.cli.spark_session import start_spark
 from penstock.lake import Lake
+from penstock.process import stopped_by_signals
 
 
 def alerts(
@@ -22,7 +24,8 @@ def alerts(
 ) -> None:
     """Tell a topic of messages that did not follow others in time. Needs `pip install 'penstock[spark,lake]'`.
 
-    Without --every it tells of what is overdue by now and ends: for cron.
+    Without --every it tells of what is overdue by now and ends: for cron. SIGTERM or Ctrl-C end it after the batch in
+    progress; asked twice, it ends at once.
 
     Parameters
     ----------
@@ -41,13 +44,13 @@ def alerts(
     """
     from penstock.spark.pipelines.alert_rules import read_rules
     from penstock.spark.pipelines.alerts import Alerts
-    from penstock.spark.pipelines.running import until_stopped
 
     topics, found = read_rules(rules)
     job = Alerts(lake=lake, topics=topics, rules=found, to=to, url=url, name=name, group=name)
     console = Console(file=sys.stderr)
     spark = start_spark(console, Lake.create(lake), name)
-    if every is None:
-        console.print(f"{job.run(spark):,} alerts", highlight=False)
-    else:
-        until_stopped(job.start(spark, every))
+    stop = Event()
+    with stopped_by_signals(stop.set):
+        told = job.run(spark, every=every, stop=stop)
+    ending = "; stopped, run it again to go on" if stop.is_set() else ""
+    console.print(f"{told:,} alerts{ending}", highlight=False)

@@ -4,7 +4,7 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,6 +12,7 @@ import pyarrow as pa
 from cyclopts import Parameter
 
 from penstock.cli.lake import Form
+from penstock.cli.moments import Moment, moment
 from penstock.cli.printing import print_table
 from penstock.lake import Lake
 from penstock.lake.failures import Bar, Cluster
@@ -26,10 +27,10 @@ _SHORT = 60
 def failures(
     *,
     lake: Path,
-    topics: Annotated[tuple[str, ...], Parameter(name=["--topic", "-t"])] = (),
-    groups: Annotated[tuple[str, ...], Parameter(name=["--group", "-g"])] = (),
-    since: datetime | timedelta | None = None,
-    until: datetime | timedelta | None = None,
+    topics: Annotated[tuple[str, ...], Parameter(name=["--topic", "--topics", "-t"])] = (),
+    groups: Annotated[tuple[str, ...], Parameter(name=["--group", "--groups", "-g"])] = (),
+    since: Moment = None,
+    until: Moment = None,
     html_file: Annotated[Path | None, Parameter(name="--html")] = None,
     output: Form = None,
 ) -> None:
@@ -54,7 +55,7 @@ def failures(
     """
     now = datetime.now(UTC)
     opened = Lake.open(lake)
-    bounds = {"since": _moment(since, now), "until": _moment(until, now)}
+    bounds = {"since": moment(since, now), "until": moment(until, now)}
     found = failures_of(opened, topics=topics, groups=groups, now=now, **bounds)
     if html_file is not None:
         html_file.write_text(html(found, opened.path, now), encoding="utf-8")
@@ -62,10 +63,6 @@ def failures(
         print(f"{letters:,} dead letters, {len(found):,} kinds of failure: see {html_file}", file=sys.stderr)
         return
     _print(found, opened.path, output or ("table" if sys.stdout.isatty() else "json"))
-
-
-def _moment(given: datetime | timedelta | None, now: datetime) -> datetime | None:
-    return now - given if isinstance(given, timedelta) else given
 
 
 def _print(found: Sequence[Cluster], lake: Path, form: str) -> None:

@@ -4,7 +4,6 @@ Exit codes: 0 done, or asked to stop and the batch in progress is done; 1 it fai
 line makes no sense; killed by SIGTERM or SIGINT (143 or 130 in a shell) if that came twice.
 """
 
-import logging
 import os
 import signal
 import sys
@@ -19,17 +18,14 @@ from rich.console import Console
 
 from penstock.backend.address import URL_VARIABLE, parse
 from penstock.cli.loading import import_users_module, log_events
-from penstock.cli.redirecting import stderr_to
 from penstock.cli.saying import say
+from penstock.cli.spark_session import start_spark
 from penstock.cli.usage import UsageError
 from penstock.lake import Lake
 from penstock.process import stopped_by_signals
-from penstock.spark import session
 from penstock.spark.flows.flow import Flow
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from penstock.spark.flows.progress import Progress
 
 _EVERY = timedelta(seconds=5)
@@ -76,7 +72,9 @@ def run(
     flow = load_flow(target)
     job = flow.at(home, every=None if once else every or _EVERY, restarts=restarts, adapt=adapt)
     job.check()
-    spark = _start_spark(flow, home, master)
+    # Functions of the user's module run in processes of Spark's, which import it by its name.
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (os.getcwd(), os.environ.get("PYTHONPATH"))))
+    spark = start_spark(Console(file=sys.stderr), Lake.create(home), flow.name, master)
     with ExitStack() as ending:
         ending.callback(spark.stop)
         running = job.start(spark, _watch(ending))
@@ -116,23 +114,8 @@ def _choose_server(url: str | None) -> None:
         raise UsageError(f"no server: give --url, or set ${URL_VARIABLE}.")
 
 
-def _start_spark(flow: Flow, home: Path, master: str | None) -> "SparkSession":
-    """What Spark says goes to a file: its own words for an error are pages of Java."""
-    log = Lake.create(home).checkpoint(flow.name) / "spark.log"
-    if log.exists():
-        log.replace(log.with_suffix(".log.1"))
-    # Functions of the user's module run in processes of Spark's, which import it by its name.
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (os.getcwd(), os.environ.get("PYTHONPATH"))))
-    say(f"Starting Spark, which logs to {log}")
-    with stderr_to(log):
-        spark = session(f"penstock {flow.name}", master)
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Spark has put a handler of its own there
-    return spark
-
-
 def _watch(ending: ExitStack) -> "Callable[[Progress], None]":
     """A line that changes on a terminal, else a line for each batch."""
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it repeats errors, with their tracebacks
     if not sys.stderr.isatty():
         log_events()
         return lambda _: None

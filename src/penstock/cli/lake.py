@@ -31,7 +31,8 @@ def query(
     lake
         The lake's directory.
     output
-        table, json (one object per line) or csv; a table on a terminal, else json, unless given.
+        table, json (one object per line) or csv; a table on a terminal, else json, unless given. Bytes are base64 in
+        json and csv.
     verbose
         Say also how many files of the lake were opened.
     """

@@ -2,17 +2,14 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
-from cyclopts import Parameter
-
+from penstock.cli.lake import Form
 from penstock.cli.printing import print_table
 from penstock.lake import Lake
 from penstock.lake.learning import schema_of
 from penstock.lake.schemas import MOST_COLUMNS, Schema
 from penstock.lake.topic_views import is_shadowed
-
-Form = Annotated[Literal["table", "json", "csv"] | None, Parameter(name=["--output", "-o"])]
 
 
 def schema(topic: str, /, *, lake: Path, output: Form = None) -> None:

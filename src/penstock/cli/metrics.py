@@ -1,19 +1,20 @@
 """`penstock pipeline metrics`: Spark measures topics by windows of time."""
 
 import sys
-from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 
-from penstock.cli.pipeline import start_spark
+from penstock.cli.spark_session import start_spark
 from penstock.cli.usage import UsageError
 from penstock.lake import Lake
+from penstock.process import stopped_by_signals
 
 if TYPE_CHECKING:
-    from pyspark.sql.streaming.query import StreamingQuery
+    from penstock.spark.pipelines.metrics import Measured
 
 
 def metrics(
@@ -30,6 +31,7 @@ def metrics(
     """Measure topics by windows of time, into a lake's table `metrics`. Needs `pip install 'penstock[spark,lake]'`.
 
     Without --every it takes what is there and ends: for cron. Windows that may still grow wait for the next run.
+    SIGTERM or Ctrl-C end it after the batch in progress; asked twice, it ends at once.
 
     Parameters
     ----------
@@ -54,8 +56,7 @@ def metrics(
     """
     if not topics and journal is None:
         raise UsageError("Name at least one topic to measure, or a journal.")
-    from penstock.spark.pipelines.metrics import Metrics, late
-    from penstock.spark.pipelines.running import until_stopped
+    from penstock.spark.pipelines.metrics import Metrics
 
     console = Console(file=sys.stderr)
     job = Metrics(
@@ -63,22 +64,21 @@ def metrics(
         group=name,
     )  # fmt: skip
     spark = start_spark(console, Lake.create(lake), name)
-    if every is None:
-        done = job.run(spark)
-        console.print(f"Measured {done.windows:,} windows; {done.late:,} entries were late", highlight=False)
-        return
-    until_stopped(job.start(spark, every), _LateTold(console, late))
+    stop = Event()
+    with stopped_by_signals(stop.set):
+        done = job.run(spark, _LateTold(console).tell if every else lambda _: None, every=every, stop=stop)
+    ending = " and stopped; run it again to go on" if stop.is_set() else ""
+    console.print(f"Measured {done.windows:,} windows; {done.late:,} entries were late{ending}", highlight=False)
 
 
 class _LateTold:
     """Says how much was late, whenever that has changed."""
 
-    def __init__(self, console: Console, count: "Callable[[StreamingQuery], int]") -> None:
+    def __init__(self, console: Console) -> None:
         self._console = console
-        self._count = count
         self._told = 0
 
-    def __call__(self, query: "StreamingQuery") -> None:
-        if (found := self._count(query)) > self._told:
-            self._console.print(f"{found - self._told:,} entries came too late for their window", highlight=False)
-        self._told = found
+    def tell(self, measured: "Measured") -> None:
+        if more := measured.late - self._told:
+            self._console.print(f"{more:,} entries came too late for their window", highlight=False)
+        self._told = measured.late

@@ -1,24 +1,18 @@
 """`penstock pipeline archive`: Spark copies streams to a lake."""
 
-import logging
-import signal
 import sys
 import time
 from datetime import timedelta
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 
 from penstock.cli.copying import copying
-from penstock.cli.redirecting import stderr_to
+from penstock.cli.spark_session import start_spark
 from penstock.cli.usage import UsageError
 from penstock.lake import Lake
 from penstock.process import stopped_by_signals
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 def archive(
@@ -64,15 +58,3 @@ def archive(
     took = time.monotonic() - started
     ending = " and stopped; run it again to go on" if stop.is_set() else ""
     console.print(f"Archived {rows:,} entries in {took:.1f} s ({rows / took:,.0f}/s){ending}", highlight=False)
-
-
-def start_spark(console: Console, lake: Lake, name: str) -> "SparkSession":
-    """What Spark says goes to a file: its own words for an error are pages of Java."""
-    from penstock.spark import session
-
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it repeats errors, with their tracebacks
-    log = lake.log_file(name)
-    with console.status(f"Starting Spark, which logs to {log} …"), stderr_to(log):
-        spark = session(f"penstock {name}")
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Spark has put a handler of its own there
-    return spark

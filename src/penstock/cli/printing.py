@@ -1,5 +1,6 @@
 """Answers on the terminal, or for the next program."""
 
+import base64
 import csv
 import json
 import sys
@@ -19,11 +20,23 @@ def print_table(found: Any, form: str | None) -> None:
         Console().print(_drawn(found))
     elif form == "json":
         for row in found.to_pylist():
-            sys.stdout.write(json.dumps(row, default=str) + "\n")
+            sys.stdout.write(json.dumps(row, default=_plain) + "\n")
     else:
         writer = csv.writer(sys.stdout)
         writer.writerow(found.column_names)
-        writer.writerows(row.values() for row in found.to_pylist())
+        writer.writerows(map(_cell, row.values()) for row in found.to_pylist())
+
+
+def _plain(value: Any) -> str:
+    """What JSON has no type for; bytes as base64."""
+    return base64.b64encode(value).decode() if isinstance(value, bytes) else str(value)
+
+
+def _cell(value: Any) -> Any:
+    """As JSON, where there is more in it than one value."""
+    if isinstance(value, bytes):
+        return _plain(value)
+    return json.dumps(value, default=_plain) if isinstance(value, list | dict) else value
 
 
 def _drawn(found: Any) -> Table:

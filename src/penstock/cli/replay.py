@@ -1,25 +1,59 @@
 """`penstock lake replay`: messages back from a lake to a topic, or to one group of it."""
 
 import sys
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 from rich.console import Console
 from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from penstock.cli.moments import Moment, moment
 from penstock.cli.saying import warn
+from penstock.errors import SetupError
 from penstock.lake.selection import Selection
-from penstock.spark.pipelines.replay import Day, Replay
+
+if TYPE_CHECKING:
+    from penstock.spark.pipelines.replay import Day, Replay
 
 _COLUMNS = (TextColumn("replaying"), MofNCompleteColumn(), TimeRemainingColumn())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """A `Selection`, as the command line says it."""
+
+    topics: Annotated[tuple[str, ...], Parameter(name=["--topic", "--topics", "-t"])] = ()
+    """Only of these."""
+
+    ids: Annotated[tuple[str, ...], Parameter(name="--ids")] = ()
+    """Only these messages."""
+
+    types: Annotated[tuple[str, ...], Parameter(name=["--type", "--types"])] = ()
+    keys: Annotated[tuple[str, ...], Parameter(name=["--key", "--keys"])] = ()
+    since: Moment = None
+    """Only entries from then on: a moment with its time zone, like 2026-11-15T08:00Z, or an age, like 2d.
+    An age means another moment in the next run: to go on with a replay, give moments."""
+
+    until: Moment = None
+    """Only entries before: a moment, or an age."""
+
+    where: str = ""
+    """SQL about the columns of the table raw. It may ask other tables of the lake, too."""
+
+    def selection(self) -> Selection:
+        now = datetime.now(UTC)
+        bounds = {"since": moment(self.since, now), "until": moment(self.until, now)}
+        return Selection(topics=self.topics, ids=self.ids, types=self.types, keys=self.keys, where=self.where, **bounds)
 
 
 def replay(
     *,
     lake: Path,
     id: str,
-    selection: Annotated[Selection | None, Parameter(name="*")] = None,
+    selection: Annotated[Choice | None, Parameter(name="*")] = None,
     to: str | None = None,
     group: str | None = None,
     url: str | None = None,
@@ -46,16 +80,15 @@ def replay(
         Only say what would be replayed.
     """
     console = Console(file=sys.stderr)
-    chosen = selection or Selection()
-    job = Replay(lake=lake, id=id, to=to, group=group, selection=chosen, url=url, rate=rate)
-    days = job.plan()
-    total = sum(day.messages for day in days)
-    if dry_run:
-        _show(days)
-        return
-    with Progress(*_COLUMNS, console=console, transient=True) as bar:
-        task = bar.add_task("", total=total)
-        done = job.run(lambda count: bar.update(task, completed=count))
+    chosen = selection or Choice()
+    job = _replay_of(lake=lake, id=id, to=to, group=group, selection=chosen.selection(), url=url, rate=rate)
+    with job.choose() as found:
+        if dry_run:
+            _show(found.days)
+            return
+        with Progress(*_COLUMNS, console=console, transient=True) as bar:
+            task = bar.add_task("", total=sum(day.messages for day in found.days))
+            done = job.bring(found, lambda count: bar.update(task, completed=count))
     place = f" to group {group!r}" if group else ""
     before = f"; {done.before:,} were there already" if done.before else ""
     console.print(f"Replayed {done.written:,} messages{place} as {id!r}{before}", highlight=False)
@@ -63,7 +96,17 @@ def replay(
         warn(f"{done.left:,} messages came to the lake after their day was replayed: another --id brings them")
 
 
-def _show(days: list[Day]) -> None:
+def _replay_of(**what: Any) -> "Replay":
+    try:
+        from penstock.spark.pipelines.replay import Replay
+    except ModuleNotFoundError as error:
+        raise SetupError(
+            f"a replay needs the sink of Spark ({error}): run pip install 'penstock[spark,lake]'"
+        ) from error
+    return Replay(**what)
+
+
+def _show(days: "list[Day]") -> None:
     for day in days:
         print(f"{day.messages:>12,}  {day.date}  {day.topic}")
     print(f"{sum(day.messages for day in days):>12,}  in all")

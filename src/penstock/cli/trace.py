@@ -18,8 +18,8 @@ from penstock.errors import LakeError
 from penstock.lake import Lake
 from penstock.lake.trace import WITHIN, Event
 from penstock.lake.trace import trace as life_of
-from penstock.lake.whereabouts import whereabouts
 from penstock.message.ids import canonical
+from penstock.whereabouts import whereabouts
 
 _SCHEMA = pa.schema(
     [
@@ -53,7 +53,7 @@ def trace(
     journal
         The topic with the journal of attempts, if it is in the lake.
     within
-        How long after the last publication or death attempts are looked for in the journal.
+        How long after its publication attempts are looked for in the journal; of a message that died, up to the end.
     output
         table, json (one object per line) or csv; a table on a terminal, else json, unless given.
     """
@@ -75,7 +75,7 @@ def _on_server(address: Address, id: str, known: Sequence[tuple[str, str]]) -> l
         with EmbeddedServer.start(address.directory, ephemeral=address.ephemeral) as server:
             return _on_server(parse(server.url), id, known)
     with BlockingLink.open(address) as link:
-        return whereabouts(link, id, known)
+        return [Event(**asdict(sighting), source="server") for sighting in whereabouts(link, id, known)]
 
 
 def _table(events: Sequence[Event]) -> Any:

@@ -1,7 +1,7 @@
 """Many small files of a table made few, and each message of a topic kept once. Readers notice nothing."""
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, count
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 FULL_SIZE = 128 << 20
 _WRITER = "compaction"
 _TRIES = 5
-_OVERTAKEN = "the lake was compacted by somebody else meanwhile; try again"
 _HIGHEST = "~"  # above every id
 # The first entry of a message is the one that stays, in whichever file it is.
 _LATER = """
@@ -86,8 +85,10 @@ def _compact(lake: Lake, table: str, topic: str, full_size: int) -> Compacted:
         written = write(lake, files, staging, full_size)
         kept, removed = [file for file in written.files if file.rows], written.replaced
         if removed:
-            needed = [file.path for file in (*written.compared, *removed)]
-            _commit(lake, state, kept, removed, partial(_refuse_changes, state, needed))
+            paths = tuple(file.path for file in removed)
+            needed = [*(file.path for file in written.compared), *paths]
+            commit = Commit(writer=_WRITER, add=tuple(kept), remove=paths)
+            lake.commit_next(commit, since=state, check=partial(_refuse_changes, needed))
     lake.abandon(staging)
     return Compacted(len(removed), len(kept), sum(file.rows for file in removed) - sum(file.rows for file in kept))
 
@@ -127,14 +128,6 @@ def _targets(staging: Path) -> Iterator[Path]:
 def _staged(lake: Lake, target: Path, group: Sequence[DataFile], *, unique: bool = False) -> DataFile:
     name = f"{target.parent.name}-{target.stem}"
     return staged_file(lake.path, target, name, group[0].table, group[0].partition, unique=unique)
-
-
-def _commit(
-    lake: Lake, state: Snapshot, add: Sequence[DataFile], remove: Sequence[DataFile], check: Callable[[Snapshot], None]
-) -> None:
-    number, paths = state.writers.get(_WRITER, -1) + 1, tuple(file.path for file in remove)
-    if lake.commit(Commit(writer=_WRITER, number=number, add=tuple(add), remove=paths), check) is None:
-        raise ReplacedError(_OVERTAKEN)
 
 
 def _sharing(files: Sequence[DataFile]) -> list[DataFile]:
@@ -181,6 +174,6 @@ def _merge(lake: Lake, connection: "DuckDBPyConnection", group: Sequence[DataFil
     return _staged(lake, target, group, unique=True)
 
 
-def _refuse_changes(before: Snapshot, needed: Sequence[str], state: Snapshot) -> None:
-    if state.writers.get(_WRITER) != before.writers.get(_WRITER) or any(path not in state.files for path in needed):
-        raise ReplacedError(_OVERTAKEN)
+def _refuse_changes(needed: Sequence[str], state: Snapshot) -> None:
+    if any(path not in state.files for path in needed):
+        raise ReplacedError("files that were merged have left the lake meanwhile; try again")

@@ -9,7 +9,6 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +19,16 @@ from penstock.backend import keys
 from penstock.backend.entry import Letter
 from penstock.backend.facts import position
 from penstock.backend.letter_pages import Asks, facts_of, letter_pages
-from penstock.errors import GroupMissingError, LakeError
+from penstock.errors import GroupMissingError
 from penstock.lake.files import staged_file
-from penstock.lake.lake import Lake
+from penstock.lake.lake import Lake, ReplacedError
 from penstock.lake.manifest import Commit, DataFile, Reached, Snapshot
+from penstock.lake.words import DEAD
 from penstock.message import fields
 from penstock.message.faults import Unreadable
 from penstock.message.strict_json import parse
 from penstock.options import Limits
 
-TABLE = "dead"
 _MOST_LETTERS = 20_000
 _MOST_BYTES = 64 << 20
 _NO_DATE = "none"
@@ -92,7 +91,7 @@ def _is_behind(line: Asks, topic: str, id: str) -> bool:
 
 def _known(lake: Lake, state: Snapshot, topic: str) -> set[tuple[str, str | None, str | None]]:
     names = ["letter_id", "group", "entry_id"]
-    files = [lake.path / file.path for file in state.of(TABLE, topic=topic)]
+    files = [lake.path / file.path for file in state.of(DEAD, topic=topic)]
     rows = [row for file in files for row in pq.ParquetFile(file).read(names).to_pylist()]
     return {(row["letter_id"], row["group"], row["entry_id"]) for row in rows}
 
@@ -125,26 +124,17 @@ def _name(letter: Letter) -> tuple[str, str | None, str | None]:
 def _commit(lake: Lake, topic: str, portion: _Portion, state: Snapshot) -> bool:
     """False if another run was faster: then nothing was done."""
     writer = keys.dead(topic)  # no topic has this name
-    staging = lake.staging(TABLE)
+    staging = lake.staging(DEAD)
     with lake.drafting(staging):
         files = tuple(_written(lake, staging, topic, portion.letters))
-        number = state.writers.get(writer, -1) + 1
-        commit = Commit(writer=writer, number=number, add=files, reached={writer: Reached(portion.reached, "")})
+        commit = Commit(writer=writer, add=files, reached={writer: Reached(portion.reached, "")})
         try:
-            done = lake.commit(commit, partial(_refuse_changes, writer, state)) is not None
-        except _OvertakenError:
+            lake.commit_next(commit, since=state)
+            done = True
+        except ReplacedError:
             done = False
     lake.abandon(staging)
     return done
-
-
-class _OvertakenError(LakeError):
-    """Another run was faster."""
-
-
-def _refuse_changes(writer: str, before: Snapshot, state: Snapshot) -> None:
-    if state.reached.get(writer) != before.reached.get(writer):
-        raise _OvertakenError("the dead letters were copied by somebody else meanwhile")
 
 
 def _written(lake: Lake, staging: Path, topic: str, letters: Sequence[Letter]) -> Iterator[DataFile]:
@@ -156,7 +146,7 @@ def _written(lake: Lake, staging: Path, topic: str, letters: Sequence[Letter]) -
     for number, (date, rows) in enumerate(sorted(days.items())):
         file = staging / f"{number:04}.parquet"
         pq.write_table(pa.Table.from_pylist(rows, SCHEMA), file, compression="zstd")
-        yield staged_file(lake.path, file, f"{staging.name}-{number:04}", TABLE, {"topic": topic, "date": date})
+        yield staged_file(lake.path, file, f"{staging.name}-{number:04}", DEAD, {"topic": topic, "date": date})
 
 
 def _row(letter: Letter) -> dict[str, Any]:

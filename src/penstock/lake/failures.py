@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.errors import ConfigurationError, LakeError
 from penstock.lake import tables
-from penstock.lake.fingerprints import TABLE
 from penstock.lake.lake import Lake
-from penstock.lake.tables import text
+from penstock.lake.words import DEAD, text
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
@@ -147,7 +146,7 @@ def failures(
     now = now or datetime.now(UTC)
     where = " AND ".join(_conditions(topics, groups, since, until)) or "true"
     state = lake.snapshot()
-    if not state.of(TABLE):
+    if not state.of(DEAD):
         return []
     with tables.connect(lake, state) as connection:
         try:

@@ -7,7 +7,9 @@ fingerprint   of error, pattern, and the functions it went through last: the sam
 cluster       of topic, group and fingerprint: one kind of failure of one group
 """
 
-TABLE, VIEW = "dead", "failures"
+from penstock.lake.words import DEAD, text
+
+VIEW = "failures"
 _WORKED_OUT = '"worked out"'  # which no other table can be called
 _LONGEST = 2000
 _FRAMES = 5
@@ -34,24 +36,20 @@ _FRAME_PARTS = r'File "(?:[^"]*?[/\\])??([^/\\"]*[/\\][^/\\"]*|[^/\\"]*)", line 
 def _pattern() -> str:
     found = f"left(coalesce(said, ''), {_LONGEST})"
     for values, name in _VALUES:
-        found = f"regexp_replace({found}, {_text(values)}, {_text(name)}, 'g')"
+        found = f"regexp_replace({found}, {text(values)}, {text(name)}, 'g')"
     return f"trim({found})"
 
 
 def _path() -> str:
     """File and function of the last frames; no lines, which change with every edit, nor where it is installed."""
-    frames = f"regexp_extract_all(coalesce(trace, ''), {_text(_FRAME)})[-{_FRAMES}:]"
-    parts, kept = _text(_FRAME_PARTS), _text(r"\1 \2")
+    frames = f"regexp_extract_all(coalesce(trace, ''), {text(_FRAME)})[-{_FRAMES}:]"
+    parts, kept = text(_FRAME_PARTS), text(r"\1 \2")
     return f"regexp_replace(array_to_string({frames}, chr(10)), {parts}, {kept}, 'g')"
 
 
 def _hashed(*columns: str) -> str:
     told = ", ".join(f"coalesce({column}, '')" for column in columns)
     return f"left(md5(concat_ws(chr(31), {told})), {_DIGITS})"
-
-
-def _text(value: str) -> str:
-    return "'" + value.replace("'", "''") + "'"
 
 
 DEFINITIONS = (
@@ -61,7 +59,7 @@ DEFINITIONS = (
     CREATE OR REPLACE VIEW {VIEW} AS
     SELECT *, {_hashed("topic", '"group"', "fingerprint")} AS cluster FROM (
         SELECT *, {_hashed("error", "pattern", "failure_path(traceback)")} AS fingerprint
-        FROM (SELECT *, failure_pattern(reason) AS pattern FROM {TABLE})
+        FROM (SELECT *, failure_pattern(reason) AS pattern FROM {DEAD})
     )
     """,  # noqa: S608 - all of it stands above
 )
@@ -70,7 +68,7 @@ WORKED_OUT = (
     f"CREATE TABLE {_WORKED_OUT} AS SELECT topic, letter_id, pattern, fingerprint, cluster FROM {VIEW}",  # noqa: S608
     f"""
     CREATE OR REPLACE VIEW {VIEW} AS
-    SELECT {TABLE}.*, pattern, fingerprint, cluster FROM {TABLE} JOIN {_WORKED_OUT} USING (topic, letter_id)
+    SELECT {DEAD}.*, pattern, fingerprint, cluster FROM {DEAD} JOIN {_WORKED_OUT} USING (topic, letter_id)
     """,  # noqa: S608
 )
 """What makes the view cheap to ask often: its own columns are found out once, at some 20 µs a letter."""

@@ -18,6 +18,8 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Self
 
+import msgspec
+
 from penstock.errors import LakeError
 from penstock.lake.log import Log, sync_directory
 from penstock.lake.manifest import Commit, DataFile, Snapshot
@@ -82,13 +84,17 @@ class Lake:
         self._state = state
         return state
 
+    def kept(self, what: str) -> Path:
+        """The directory of things of one kind that are the lake's own, and no table; it may not be there yet."""
+        return self.path / _OWN / what
+
     def checkpoint(self, name: str) -> Path:
         """Where a query that writes to the lake keeps how far it is. It belongs to this lake and to no other."""
-        return self.path / _OWN / "checkpoints" / name
+        return self.kept("checkpoints") / name
 
     def log_file(self, name: str) -> Path:
         """Where programs that work for a query of this name write what they have to say; the last run's is kept."""
-        file = self.path / _OWN / "logs" / f"{name}.log"
+        file = self.kept("logs") / f"{name}.log"
         with _naming(self.path):
             file.parent.mkdir(exist_ok=True)
             if file.exists():
@@ -124,6 +130,26 @@ class Lake:
         self._log.note(self.snapshot())  # which moves them
         return state.version + 1
 
+    def shorten_log(self) -> int:
+        """Delete commits that the log has summed up twice since; returns how many. Readers go on undisturbed."""
+        return self._log.shorten()
+
+    def commit_next(
+        self, commit: Commit, since: Snapshot | None = None, check: Callable[[Snapshot], None] = lambda _: None
+    ) -> None:
+        """As `commit`, under the next number of its writer.
+
+        `ReplacedError` if that writer has committed anything after `since`.
+        """
+        while True:
+            before = since or self.snapshot()
+            last = before.writers.get(commit.writer, -1)
+            numbered = msgspec.structs.replace(commit, number=last + 1)
+            if self.commit(numbered, check) is not None:
+                return
+            if since is not None:
+                raise ReplacedError(f"another run of {commit.writer!r} was faster; try again")
+
     @contextmanager
     def drafting(self, staging: Path) -> Iterator[None]:
         """If what is done meanwhile fails, the staging directory is thrown away, unless a commit may need it."""
@@ -147,12 +173,12 @@ class Lake:
                 self._move(file for file in files if file.staged and file.staged.split("/")[1] in staged)
 
     def _sync_staged(self, files: Sequence[DataFile]) -> None:
-        directories = set()
+        directories: set[Path] = set()
         for file in files:
             staged = self.path / (file.staged or file.path)
             with staged.open("rb") as opened:
                 os.fsync(opened.fileno())
-            directories.add(staged.parent)
+            directories.update(_up_to(self.path, staged))
         for directory in directories:
             sync_directory(directory)
 
@@ -167,9 +193,14 @@ class Lake:
                 os.rename(self.path / file.staged, target)
             except FileNotFoundError:  # moved before, and perhaps replaced and swept since
                 continue
-            touched.update(takewhile(lambda directory: directory != self.path.parent, target.parents))
+            touched.update(_up_to(self.path, target))
         for directory in touched:
             sync_directory(directory)
+
+
+def _up_to(lake: Path, file: Path) -> Iterator[Path]:
+    """The directories that a file's name hangs on: all of these must be safe on disk before the file is."""
+    return takewhile(lambda directory: directory != lake.parent, file.parents)
 
 
 @contextmanager

@@ -25,7 +25,8 @@ from penstock.lake.schemas import MOST_COLUMNS, Contents, Schema, Sighting, grow
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-_EXACT = 1 << 53
+EXACT = 1 << 53
+"""Whole numbers up to here are the same in every program that reads JSON."""
 BODY = "CASE WHEN json_valid(payload) AND json_type(payload) = 'OBJECT' THEN payload::JSON END"
 """A payload, if it is an object. Elements of an array would answer to the names of fields that are numbers."""
 
@@ -61,7 +62,7 @@ def kind_of(type: str, value: str) -> str:
         WHEN 'OBJECT' THEN 'json' WHEN 'ARRAY' THEN 'json'
         ELSE CASE WHEN NOT regexp_full_match({value}, '-?[0-9]+') THEN 'number'
             WHEN TRY_CAST({value} AS BIGINT) IS NULL THEN 'digits'
-            WHEN TRY_CAST({value} AS BIGINT) BETWEEN {-_EXACT} AND {_EXACT} THEN 'whole' ELSE 'long' END
+            WHEN TRY_CAST({value} AS BIGINT) BETWEEN {-EXACT} AND {EXACT} THEN 'whole' ELSE 'long' END
         END"""
 
 
@@ -73,7 +74,7 @@ def schema_of(lake: Lake, topic: str) -> Schema:
     files = lake.snapshot().of(tables.RAW, topic=topic)
     if not files:
         raise LakeError(f"the lake {lake.path} has no messages of topic {topic!r}; `penstock lake tables` lists them")
-    place = lake.path / "_penstock" / "schemas" / f"{quote(topic, safe='')}.json"
+    place = lake.kept("schemas") / f"{quote(topic, safe='')}.json"
     known = _read(place, topic)
     if all(file.path in known.files for file in files):
         return _only(known, files)

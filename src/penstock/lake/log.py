@@ -10,6 +10,8 @@ import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
+
 from penstock.errors import LakeError
 from penstock.lake import manifest
 from penstock.lake.manifest import Commit, DamagedError, Snapshot
@@ -17,6 +19,8 @@ from penstock.lake.manifest import Commit, DamagedError, Snapshot
 _log = logging.getLogger("penstock")
 _EVERY = 64
 _DIGITS = 20
+_STATES_KEPT = 2
+"""If the last one is damaged, the one before it and the commits since say the same."""
 
 
 class Log:
@@ -25,6 +29,8 @@ class Log:
     def __init__(self, directory: Path) -> None:
         self._commits = directory / "commits"
         self._states = directory / "states"
+        self._is_whole = False
+        """No version is missing between others: seen once, for nobody makes one without having read those before."""
 
     def create(self) -> None:
         for directory in (self._commits, self._states):
@@ -35,17 +41,49 @@ class Log:
 
     def state(self, known: Snapshot | None = None) -> Snapshot:
         """The lake as it is now; `known` is an earlier state to go on from."""
-        known = known or self._newest_state()
-        return known.after(self._commits_after(known.version))
+        found = self._after(known or self._newest_state())
+        if self._is_cut_off(found.version):
+            found = self._after(self._newest_state())
+        if known is not None and found.version < known.version:
+            raise LakeError(
+                f"the lake's log {self._commits} ends at {found.version}, and was at {known.version} before: put the"
+                " rest back from a backup"
+            )
+        if not self._is_whole:
+            self._check_end(found.version)
+            self._is_whole = True
+        return found
 
     def append(self, version: int, commit: Commit) -> bool:
         """Make `commit` that version; False if somebody else was faster. When True is returned, it is safe on disk."""
-        return _place(self._commits / _name(version), manifest.write(commit))
+        target = self._commits / _name(version)
+        if not _place(target, manifest.write(commit)):
+            return False
+        if self._is_cut_off(version - 1):  # there was one, so long ago that it is deleted
+            target.unlink()
+            return False
+        return True
 
     def note(self, state: Snapshot) -> None:
-        """Write the state down if it is time for that."""
+        """Write the state down if it is time for that. All of its files are in their places."""
         if state.version % _EVERY == 0:
-            _place(self._states / _name(state.version), manifest.write(state))
+            files = {path: msgspec.structs.replace(file, staged="") for path, file in state.files.items()}
+            noted = msgspec.structs.replace(state, files=files)
+            _place(self._states / _name(state.version), manifest.write(noted))
+
+    def shorten(self) -> int:
+        """Delete commits and states before the last state but one, and return how many commits that were.
+
+        Commits go in their order: so whoever misses one finds that the one before it is gone, too.
+        """
+        states = sorted(filter(None, map(_version, self._states.glob("*.json"))))
+        if len(states) < _STATES_KEPT:
+            return 0
+        first = states[-_STATES_KEPT]
+        old = sorted(file for file in self._commits.glob("*.json") if 0 < _version(file) < first)
+        for file in (*old, *(self._states / _name(version) for version in states[:-_STATES_KEPT])):
+            file.unlink(missing_ok=True)
+        return len(old)
 
     def _newest_state(self) -> Snapshot:
         """One that is damaged is passed by: the commits say the same, and if they are gone, that is an error."""
@@ -54,7 +92,12 @@ class Log:
                 return manifest.read_snapshot(file.read_bytes(), str(file))
             except DamagedError as error:
                 _log.warning("%s; the lake is read from the commits before it: delete it", error)
+            except FileNotFoundError:  # the log was shortened in this very moment: there are newer ones
+                continue
         return Snapshot()
+
+    def _after(self, state: Snapshot) -> Snapshot:
+        return state.after(self._commits_after(state.version))
 
     def _commits_after(self, version: int) -> Iterator[tuple[int, Commit]]:
         while True:
@@ -62,10 +105,15 @@ class Log:
             try:
                 raw = file.read_bytes()
             except FileNotFoundError:
-                break
+                return
             version += 1
             yield version, manifest.read_commit(raw, str(file))
-        self._check_end(version)
+
+    def _is_cut_off(self, version: int) -> bool:
+        """Whether the log was shortened beyond this version, so that the one after it is missed in vain."""
+        if version == 0:
+            return any(self._states.glob("*.json"))
+        return not (self._commits / _name(version)).exists()
 
     def _check_end(self, version: int) -> None:
         """A version that is missing between others would hide every commit behind it."""

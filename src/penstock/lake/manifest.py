@@ -14,6 +14,8 @@ from msgspec import Struct, field
 from penstock.errors import LakeError
 
 FORMAT = 1
+NEXT = -1
+"""In place of a commit's number, until it is known."""
 _Kind = TypeVar("_Kind", "Commit", "Snapshot")
 
 
@@ -65,7 +67,7 @@ class Commit(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     format: int = FORMAT
     writer: str
-    number: int
+    number: int = NEXT
     at: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="milliseconds"))
     add: tuple[DataFile, ...] = ()
     remove: tuple[str, ...] = ()

@@ -24,7 +24,7 @@ def drop_days(lake: Lake, *, older_than: timedelta, topic: str | None = None) ->
         old = [file for file in lake.snapshot().files.values() if _is_old(file, last, topic)]
         try:
             if old:
-                _commit(lake, remove=tuple(file.path for file in old))
+                lake.commit_next(Commit(writer=_WRITER, remove=tuple(file.path for file in old)))
             return sum(file.rows for file in old)
         except ReplacedError:  # by a compaction: the same rows are in other files now
             continue
@@ -38,6 +38,8 @@ def _is_old(file: DataFile, last: str, topic: str | None) -> bool:
 def sweep(lake: Lake, *, grace: timedelta = timedelta(hours=1)) -> int:
     """Delete the files that left the lake so long ago, and what was staged and never committed; returns how many.
 
+    The log is shortened by what nobody needs any more, too.
+
     Whoever has listed the lake's files can read them for the grace time. A query that runs longer may miss some.
     """
     now = datetime.now(UTC)
@@ -45,7 +47,8 @@ def sweep(lake: Lake, *, grace: timedelta = timedelta(hours=1)) -> int:
     for path in gone:
         (lake.path / path).unlink(missing_ok=True)
     if gone:
-        _commit(lake, swept=tuple(gone))
+        lake.commit_next(Commit(writer=_WRITER, swept=tuple(gone)))
+    lake.shorten_log()
     return len(gone) + _sweep_staging(lake, (now - max(grace, _LONGEST_WRITE)).timestamp())
 
 
@@ -61,10 +64,3 @@ def _is_left(place: Path, before: float) -> bool:
         return place.stat().st_mtime < before
     except FileNotFoundError:  # its writer is done with it
         return False
-
-
-def _commit(lake: Lake, *, remove: tuple[str, ...] = (), swept: tuple[str, ...] = ()) -> None:
-    while True:  # another run may have taken the number meanwhile
-        number = lake.snapshot().writers.get(_WRITER, -1) + 1
-        if lake.commit(Commit(writer=_WRITER, number=number, remove=remove, swept=swept)) is not None:
-            return

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import LakeError, SetupError
-from penstock.lake import fingerprints
+from penstock.lake import fingerprints, words
 from penstock.lake.lake import Lake
 from penstock.lake.manifest import DataFile, Snapshot
 from penstock.lake.pruning import asked, holding
@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
 _log = logging.getLogger("penstock")
-RAW, MALFORMED, DEAD = "raw", "malformed", "dead"
+RAW, MALFORMED, DEAD = words.RAW, words.MALFORMED, words.DEAD
+text, name = words.text, words.name
 OURS = (RAW, MALFORMED, DEAD, "messages", "files", fingerprints.VIEW)
 """Names that nothing else in a lake can have."""
 ENVELOPE = {
@@ -144,16 +145,6 @@ def _parquet(lake: Lake, files: Sequence[DataFile], extra: str = "") -> str:
     kinds = ", ".join(f"{column}: {PARTITIONS.get(column, 'VARCHAR')}" for column in files[0].partition)
     hive = f"hive_partitioning = true, hive_types = {{{kinds}}}" if kinds else "hive_partitioning = false"
     return f"read_parquet([{paths}], {hive}, union_by_name = true{extra})"
-
-
-def text(value: str) -> str:
-    """A value as SQL writes it."""
-    return "'" + value.replace("'", "''") + "'"
-
-
-def name(value: str) -> str:
-    """A name as SQL writes it, whatever is in it."""
-    return '"' + value.replace('"', '""') + '"'
 
 
 def query(lake: Lake, sql: str, state: Snapshot | None = None) -> "Any":

@@ -2,8 +2,8 @@
 
 Only files that may hold the message are opened: by the bounds of their ids in the lake's log, and then by the filters
 inside them. Records of attempts lie inside the bodies of the journal's messages, where no index finds them. So those
-files of the journal are read whose time fits: from when the message was published until a while after the last that
-is known of it.
+files of the journal are read whose time fits: from when the message was published until a while after; if it died, up
+to the last, since a replay may come at any time.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,9 +15,9 @@ from uuid import UUID
 
 from penstock.errors import ConfigurationError, LakeError
 from penstock.lake import tables
-from penstock.lake.fingerprints import TABLE as DEAD
 from penstock.lake.lake import Lake
 from penstock.lake.manifest import DataFile, Snapshot
+from penstock.lake.words import DEAD
 from penstock.message.ids import canonical
 
 WITHIN = timedelta(days=1)
@@ -26,6 +26,7 @@ _ID_DIGITS = 13
 """Of the milliseconds in an entry's id, from 2001 to 2286: ids of that form are in order as texts, too."""
 _MILLISECOND = timedelta(milliseconds=1)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_NEVER = datetime.max.replace(tzinfo=UTC)
 # Each gives the columns of an `Event`, and the moment by which it is put in order.
 _PUBLISHED = """
     SELECT
@@ -37,13 +38,14 @@ _TRIED = """
     WITH found AS (
         SELECT unnest(from_json(json_extract(payload, '$.records'), '["JSON"]')) AS record, file FROM {rows}
         WHERE type = 'penstock.attempts' AND contains(payload, $id)
-    )
+    ), once AS (SELECT record, min(file) AS file FROM found GROUP BY record)
     SELECT
         make_timestamptz((record->>'at')::BIGINT * 1000) AS "at", record->>'outcome' AS what, record->>'topic' AS topic,
         record->>'group' AS "group", record->>'entry_id' AS entry_id, (record->>'attempt')::INT AS attempt,
-        printf('%s%.3f s', coalesce((record->>'error') || ', after ', ''), (record->>'seconds')::DOUBLE) AS detail,
+        printf('%s%.3f s', coalesce((record->>'error') || ', after ', ''), (record->>'seconds')::DOUBLE)
+            || coalesce(', replayed as ' || (record->>'replay'), '') AS detail,
         file AS source, "at" AS moment
-    FROM found WHERE record->>'id' = $id
+    FROM once WHERE record->>'id' = $id
 """
 _DIED = """
     SELECT
@@ -110,7 +112,8 @@ class Trace:
 def trace(lake: Lake, id: str, *, journal: str = "journal", within: timedelta = WITHIN) -> Trace:
     """What the lake knows of the message; no event if it does not know it.
 
-    `journal` is the topic of the attempts. They are looked for up to `within` after the last publication or death.
+    `journal` is the topic of the attempts. They are looked for up to `within` after the last publication, and of a
+    message that died, however long after.
     """
     if canonical(id) != id:
         raise ConfigurationError(f"{id!r} is no id of a message: give a UUID in canonical spelling")
@@ -120,7 +123,8 @@ def trace(lake: Lake, id: str, *, journal: str = "journal", within: timedelta = 
     search = _Search(lake, id)
     search.read(state.of(tables.RAW, id=id), _PUBLISHED)
     search.read(state.of(DEAD, id=id), _DIED, _REPLAYED)
-    search.read(_journal_files(state, journal, search.moments or _made(id), within), _TRIED)
+    until = max(search.moments or _made(id), default=_EPOCH) + within if not search.has_died else _NEVER
+    search.read(_journal_files(state, journal, search.moments or _made(id), until), _TRIED)
     events = list(search.events())
     return Trace(id, (*events, *_standing(events)), search.opened, len(state.files))
 
@@ -147,6 +151,10 @@ class _Search:
                     self._found += [dict(zip(names, row, strict=True)) for row in found.fetchall()]
                 except tables.errors() as error:
                     raise LakeError(f"message {self._id} cannot be looked for in {self._lake.path}: {error}") from error
+
+    @property
+    def has_died(self) -> bool:
+        return any(row["what"] == "dead" for row in self._found)
 
     @property
     def moments(self) -> list[datetime]:
@@ -196,11 +204,11 @@ def _made(id: str) -> list[datetime]:
     return [_EPOCH + _MILLISECOND * (uuid.int >> 80)] if uuid.version == 7 else []
 
 
-def _journal_files(state: Snapshot, journal: str, moments: Sequence[datetime], within: timedelta) -> list[DataFile]:
+def _journal_files(state: Snapshot, journal: str, moments: Sequence[datetime], until: datetime) -> list[DataFile]:
     if not moments:
         return []
-    low, high = min(moments) - _CLOCKS_DIFFER, max(moments) + within
-    return [file for file in state.of(tables.RAW, topic=journal) if _is_between(file, low, high)]
+    low = min(moments) - _CLOCKS_DIFFER
+    return [file for file in state.of(tables.RAW, topic=journal) if _is_between(file, low, until)]
 
 
 def _is_between(file: DataFile, low: datetime, high: datetime) -> bool:

@@ -53,7 +53,8 @@ async def settled(app: Penstock, *faces: Bus, timeout: timedelta = DRAIN) -> Non
     chosen = _chosen(app, faces)
     async with app_events(app) as seen:
         try:
-            await asyncio.wait_for(_settled(app, chosen, seen, hurry=False), timeout.total_seconds())
+            async with asyncio.timeout(timeout.total_seconds()):
+                await _settled(app, chosen, seen, hurry=False)
         except TimeoutError:
             raise AssertionError(await _failure(app, chosen, seen, timeout, hurry=False)) from None
 

@@ -75,7 +75,8 @@ class Recorder:
             if len(found) >= count:
                 return found[count - 1]
             try:
-                await asyncio.wait_for(self._news.wait(), max(0.0, deadline - time.monotonic()))
+                async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
+                    await self._news.wait()
             except TimeoutError:
                 raise AssertionError(self._failure(kind, where is not None, len(found), count, timeout)) from None
 

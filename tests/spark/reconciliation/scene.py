@@ -29,6 +29,7 @@ from tests.fault.scene import Scene
 from tests.fault.servers import ALWAYS
 from tests.spark import gallows
 from tests.spark.gallows import PLACE, Kill
+from tests.spark.reconciliation.caring import ALONE
 from tests.spark.reconciliation.daemon import ENDED
 from tests.spark.reconciliation.driver import ENOUGH, LAKE
 from tests.support.servers import valkey_binary
@@ -187,6 +188,18 @@ class Reconciliation(Scene):
     async def end_of_archive(self, part: Part) -> None:
         (self.directory / ENOUGH).touch()
         await self.finished(part)
+
+    def care(self) -> list[Part]:
+        """Have the lake compacted, and old days dropped, from now on."""
+        parts = [Part("tests.spark.reconciliation.caring", [what]) for what in ("compact", "drop")]
+        self._parts += parts
+        return parts
+
+    async def end_of_care(self, parts: Sequence[Part]) -> None:
+        """When nobody else is at work: then no file is left that is no part of the lake."""
+        (self.directory / ALONE).touch()
+        for part in parts:
+            await self.finished(part)
 
     async def replayed_from_lake(self, **asked: Any) -> None:
         part = Part("tests.spark.reconciliation.replaying", [json.dumps(asked)])

@@ -1,8 +1,8 @@
 """Published = handled + dead, lake = published, dead table = dead letters, replay = what was asked, whoever is killed.
 
-Producers, two groups with failing handlers, replays of dead letters, the archive and replays from the lake, all at a
-time and in processes of their own, each of which is killed at steps of its commit. The books are kept outside of all
-of them, and read back by DuckDB, pandas and Spark.
+Producers, two groups with failing handlers, replays of dead letters, the archive, replays from the lake, and what
+compacts it and drops old days, all at a time and in processes of their own, each of which is killed at steps of its
+commit. The books are kept outside of all of them, and read back by DuckDB, pandas and Spark.
 """
 
 import random
@@ -16,6 +16,7 @@ from tests.fault.journal import payload_of, sha_of
 from tests.spark.gallows import Kill
 from tests.spark.killing import LAKE_STEPS, LETTER_STEPS, SOURCE_STEPS
 from tests.spark.reconciliation.books import SOURCE, Books, agree, proved_kills
+from tests.spark.reconciliation.caring import CARE_STEPS
 from tests.spark.reconciliation.readers import by_duckdb, by_pandas, by_spark
 from tests.spark.reconciliation.replaying import REPLAY_STEPS
 from tests.spark.reconciliation.scene import Reconciliation
@@ -41,10 +42,12 @@ async def test_the_books_agree_when_one_of_each_kind_was_killed(spark: "SparkSes
         Kill("handler-begun", "bus"),
         Kill("dead_letter-after", "bus"),
         Kill("commit-before", "server", batch=2),
+        Kill("compact-commit-after", "compact"),
+        Kill("drop-commit-after", "drop"),
     ]
     replay = [Kill("replay-written", "replay"), Kill("replay-write", "server")]
     counted = await reconcile(spark, [wave], [replay], record_property)
-    assert counted == {"driver": 1, "worker": 1, "bus": 2, "server": 2, "replay": 1}
+    assert counted == {"driver": 1, "worker": 1, "bus": 2, "server": 2, "replay": 1, "compact": 1, "drop": 1}
 
 
 @pytest.mark.full
@@ -55,6 +58,7 @@ async def test_the_books_agree_whatever_was_killed_at_any_step(spark: "SparkSess
     drivers, workers = each(dice, at_driver), each(dice, READ_STEPS)
     servers, more_servers = each(dice, at_driver), each(dice, BUS_STEPS)
     buses, sources = each(dice, BUS_STEPS), each(dice, ("latest", "plan", "settle"))
+    cares = each(dice, CARE_STEPS)
     waves = [
         [
             Kill(drivers[wave], "driver"),
@@ -63,13 +67,14 @@ async def test_the_books_agree_whatever_was_killed_at_any_step(spark: "SparkSess
             Kill(buses[wave], "bus"),
             Kill(servers[wave], "server"),
             Kill(more_servers[wave], "server"),
+            *(Kill(f"{what}-{cares[wave]}", what) for what in ("compact", "drop")),
             *([Kill(sources[wave // 4], SOURCE)] if wave % 4 == 0 else []),
         ]
         for wave in range(WAVES)
     ]
     replays = [[Kill(step, "replay"), Kill(step, "server")] for step in REPLAY_STEPS]
     counted = await reconcile(spark, waves, replays, record_property)
-    assert min(counted[victim] for victim in ("driver", "worker", "bus", "server")) >= 20
+    assert min(counted[victim] for victim in ("driver", "worker", "bus", "server", "compact", "drop")) >= 20
 
 
 def each(dice: random.Random, steps: Sequence[str]) -> list[str]:
@@ -87,7 +92,7 @@ async def reconcile(
         books = Books(scene, "billing", [])
         scene.work(2, group="billing", attempts=4)
         scene.work(1, group="mail", attempts=4, dedupe=True)
-        archive = scene.archive()
+        archive, care = scene.archive(), scene.care()
         for wave in waves:
             books.repeated.append(await send_again_after_an_unknown_outcome(scene))
             scene.plan(wave)
@@ -97,6 +102,7 @@ async def reconcile(
             await replay_from_the_lake(scene, number)
         await scene.archived()
         await scene.end_of_archive(archive)
+        await scene.end_of_care(care)
         await scene.dismissed()
         check(scene, spark, books, len(replays))
         return record_counts(scene, books, record)

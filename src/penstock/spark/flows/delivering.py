@@ -4,8 +4,6 @@ Topics come first, the lake's tables all in one commit after them, and then Spar
 dies in between, the next run repeats the batch, with the same rows, and each output takes what it does not have.
 """
 
-import logging
-import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,23 +13,18 @@ from typing import TYPE_CHECKING
 
 from penstock.spark.flows.flow import Table, Topic
 from penstock.spark.flows.home import Home
-from penstock.spark.flows.publishing import check_topic_rows, messages, publish, sink_for
+from penstock.spark.flows.publishing import check_topic_rows, messages
 from penstock.spark.flows.reading import MALFORMED, ROW
 from penstock.spark.flows.results import ID, KeptResults, persisted
-from penstock.spark.flows.tables import Tables, check_table_rows
+from penstock.spark.flows.tables import Tables, check_table_columns, check_table_rows
 from penstock.spark.pipelines.batches import Batches
+from penstock.spark.queries.publishing import publish, sink_for
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
     from penstock.spark.sink.writers import Sink
-
-_log = logging.getLogger("penstock.spark")
-
-
-class StoppedBeforeError(Exception):
-    """A batch was not begun, because the flow is to stop."""
 
 
 @dataclass
@@ -40,12 +33,8 @@ class Deliveries:
 
     home: Home
     server: dict[str, str]
-    stopping: threading.Event
     delivered: dict[int, dict[str, int]] = field(default_factory=dict)
     """Of each batch that all outputs have, how many rows each of them got."""
-
-    failure: "tuple[int, Exception] | None" = None
-    """The batch that failed, and why."""
 
     def check(self, schema: "StructType") -> None:
         """`ConfigurationError` if an output cannot take such rows; nothing was read yet."""
@@ -54,23 +43,18 @@ class Deliveries:
                 check_topic_rows(schema, output, self._sinks[output])
             else:
                 check_table_rows(schema, output)
+                check_table_columns(self.home.lake, schema, output)
 
     def write(self, rows: "DataFrame", number: int) -> None:
-        """Called by Spark. It takes a batch for done when this returns."""
-        if self.stopping.is_set():
-            raise StoppedBeforeError(f"batch {number} is left for the next run")
-        try:
-            self.delivered[number] = self._deliver(rows, number)
-        except Exception as error:
-            self.failure = number, error
-            raise
+        """Give each output what it lacks of a batch."""
+        self.delivered[number] = self._deliver(rows, number)
 
     def _deliver(self, rows: "DataFrame", number: int) -> dict[str, int]:
         counts: Counter[str] = Counter()
         with self._fixed(rows, number) as fixed:
             made = fixed.where(f"{ROW} IS NOT NULL").select(f"{ROW}.*", *([ID] if ID in fixed.columns else []))
             for topic, sink in self._sinks.items():
-                counts[str(topic)] += publish(messages(made, topic), sink, self.home.query, number)
+                counts[str(topic)] += publish(messages(made, topic), sink, self.home.place.writer, number)
             tables = {output: made for output in self.home.flow.outputs if isinstance(output, Table)}
             if self.home.flow.options.malformed == "table":
                 bad = fixed.where(f"{MALFORMED} IS NOT NULL").select(f"{MALFORMED}.*")
@@ -86,15 +70,15 @@ class Deliveries:
             with persisted(rows) as fixed:
                 yield fixed
             return
-        kept = KeptResults(self.home.results, self.home.query)
+        kept = KeptResults(self.home.results, self.home.place.writer)
         yield kept.keep(rows, number)
         kept.forget_others(number)
 
     @cached_property
     def _sinks(self) -> "dict[Topic, Sink]":
         topics = [output for output in self.home.flow.outputs if isinstance(output, Topic)]
-        return {topic: sink_for(topic, self.server) for topic in topics}
+        return {topic: sink_for(topic.name, self.server) for topic in topics}
 
     @cached_property
     def _tables(self) -> Tables:
-        return Tables(Batches(self.home.lake, self.home.flow.name, self.home.checkpoint))
+        return Tables(Batches(self.home.place))

@@ -18,11 +18,12 @@ from datetime import timedelta
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
-from urllib.parse import quote
 
 from penstock.backend import keys
 from penstock.errors import ConfigurationError, SetupError
 from penstock.lake.tables import OURS
+from penstock.spark.options.more import check_more
+from penstock.spark.queries.place import check_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -33,7 +34,6 @@ Schema: TypeAlias = Any
 """A StructType, its DDL as text, a dataclass, or a `msgspec.Struct`."""
 
 _OF_THE_LAKE = (*OURS, "metrics")
-_OUR_OPTIONS = ("topic", "topics", "topicspattern", "group", "url", "mode", "layout", "startingposition", "view")
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Table:
     """Only rows for which this is true, in SQL."""
 
     def __post_init__(self) -> None:
-        _check_name("table", self.name)
+        check_name("the name of a table", self.name)
         if self.name.casefold() in _OF_THE_LAKE:
             raise ConfigurationError(
                 f"a lake has a table {self.name.casefold()!r} of its own: give {self.name!r} another name"
@@ -127,9 +127,7 @@ class FlowOptions:
                 raise ConfigurationError(f"option {name} is {value!r}: it must be {' or '.join(choices)}")
         if self.per_batch < 1:
             raise ConfigurationError(f"option per_batch is {self.per_batch}: it must be at least 1")
-        for name in self.source:
-            if name.lower() in _OUR_OPTIONS:
-                raise ConfigurationError(f"option source has {name!r}, which the flow sets by itself: leave it out")
+        check_more(self.source, "source", ("startingposition",))
         for name in self.settings:
             if not name.startswith("spark.sql."):
                 raise ConfigurationError(
@@ -148,7 +146,7 @@ class Flow:
     options: FlowOptions = FlowOptions()
 
     def __post_init__(self) -> None:
-        _check_name("flow", self.name)
+        check_name("the name of a flow", self.name)
         _check_outputs(self)
         _check_inputs(self)
 
@@ -222,14 +220,6 @@ def _outputs(given: Any, kind: type[Topic] | type[Table]) -> "list[Output]":
     if wrong := [one for one in made if not isinstance(one, kind)]:
         raise ConfigurationError(f"an output is a name or a {kind.__name__}, not {wrong[0]!r}")
     return list(made)
-
-
-def _check_name(what: str, name: str) -> None:
-    # It becomes the name of a directory, of a group, and of a table.
-    if not isinstance(name, str) or not name.strip(".") or quote(name, safe="") != name:
-        raise ConfigurationError(
-            f"the name of a {what} is {name!r}: it must be letters, digits, '-', '_' and '.', as in clicks.by-user"
-        )
 
 
 def _check_outputs(one: Flow) -> None:

@@ -6,11 +6,9 @@
                                    /lock        held while it runs
 """
 
-import fcntl
 import json
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +16,7 @@ from typing import Any
 from penstock.errors import ConfigurationError
 from penstock.lake import Lake
 from penstock.spark.flows.flow import Flow
+from penstock.spark.queries.place import Place
 
 
 @dataclass(frozen=True)
@@ -28,44 +27,17 @@ class Home:
     flow: Flow
 
     @property
-    def place(self) -> Path:
-        return self.lake.checkpoint(self.flow.name)
-
-    @property
-    def checkpoint(self) -> Path:
-        return self.place / "spark"
+    def place(self) -> Place:
+        return Place(self.lake, self.flow.name, "spark")
 
     @property
     def results(self) -> Path:
-        return self.place / "results"
+        return self.place.directory / "results"
 
     @property
     def has_begun(self) -> bool:
         """Whether Spark has planned a batch: from then on the checkpoint says where to read."""
-        return (self.checkpoint / "offsets" / "0").exists()
-
-    @property
-    def query(self) -> str:
-        """Who writes: the flow, and the id that Spark gave to its checkpoint, which is there once the query runs."""
-        try:
-            id = json.loads((self.checkpoint / "metadata").read_text())["id"]
-        except (OSError, ValueError, KeyError) as error:
-            raise ConfigurationError(f"the checkpoint {self.checkpoint} cannot be read: {error}") from error
-        return f"{self.flow.name}/{id}"
-
-    @contextmanager
-    def taken(self) -> Iterator[None]:
-        """Nobody else runs the flow from this home meanwhile. Whoever dies lets go of it."""
-        self.place.mkdir(parents=True, exist_ok=True)
-        with (self.place / "lock").open("a") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise ConfigurationError(
-                    f"flow {self.flow.name!r} runs already with the home {self.lake.path}: stop that run first, or use"
-                    " another home and another name"
-                ) from None
-            yield
+        return (self.place.checkpoint / "offsets" / "0").exists()
 
     def bind(self, *, adapt: bool) -> None:
         """Write down what the flow is; `ConfigurationError` if another one was written down, unless `adapt`.
@@ -73,19 +45,20 @@ class Home:
         Nor may its tables have names that SQL takes for those of others that the lake has.
         """
         self._check_tables()
-        now, file = _facts(self.flow), self.place / "flow.json"
+        directory, now = self.place.directory, _facts(self.flow)
+        file = directory / "flow.json"
         if file.exists():
             before = _read(file)
             if before.get("flow") != now["flow"]:
                 raise ConfigurationError(
-                    f"{self.place} is the checkpoint of flow {before.get('flow')!r}, not of {now['flow']!r}:"
+                    f"{directory} is the checkpoint of flow {before.get('flow')!r}, not of {now['flow']!r}:"
                     " remove this copy, for each flow makes a checkpoint of its own"
                 )
             if not adapt:
                 self._refuse_changes(before, now)
-        elif self.checkpoint.exists() or (self.place / "metadata").exists():
+        elif self.place.checkpoint.exists() or (directory / "metadata").exists():
             raise ConfigurationError(
-                f"{self.place} is a checkpoint, but of no flow: another query of this lake has the name"
+                f"{directory} is a checkpoint, but of no flow: another query of this lake has the name"
                 f" {self.flow.name!r}, so give the flow another one"
             )
         _write(file, now)
@@ -105,9 +78,9 @@ class Home:
                    for what in ("topics", "outputs") if before.get(what) != now[what]]  # fmt: skip
         if changed:
             raise ConfigurationError(
-                f"flow {self.flow.name!r} is not what it was when {self.place} was made: {'; '.join(changed)}. Give it"
-                " another name to begin anew, or say adapt (--adapt) to go on: topics that are new are read from their"
-                " beginning, outputs that are new get what comes from now on"
+                f"flow {self.flow.name!r} is not what it was when {self.place.directory} was made:"
+                f" {'; '.join(changed)}. Give it another name to begin anew, or say adapt (--adapt) to go on: topics"
+                " that are new are read from their beginning, outputs that are new get what comes from now on"
             )
 
 

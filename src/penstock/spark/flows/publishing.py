@@ -1,27 +1,14 @@
-"""Rows of a batch to a topic, each once, however often the batch is repeated.
+"""Rows of a flow as messages of a topic."""
 
-The sink's delivery `batch`, from inside a batch of a query: the server knows the ids that a batch has written until all
-are there, and then that it is done.
-"""
-
-import secrets
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
 from pyspark.sql.types import StringType, StructField, StructType
 
-from penstock.errors import ConfigurationError, PublishError
-from penstock.spark.connection.server import Server
+from penstock.errors import ConfigurationError
 from penstock.spark.flows.flow import Topic
 from penstock.spark.flows.results import ID
-from penstock.spark.options.sink import SinkOptions
 from penstock.spark.sink.columns_taken import check_columns
-from penstock.spark.sink.completion import Written
-from penstock.spark.sink.delivery import Attempt
 from penstock.spark.sink.writers import Sink
 
 if TYPE_CHECKING:
@@ -29,11 +16,6 @@ if TYPE_CHECKING:
 
 # Nulls are written, so that all messages have the same fields; times lose nothing of what Spark knows.
 _JSON = {"timeZone": "UTC", "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", "ignoreNullFields": "false"}
-
-
-def sink_for(topic: Topic, server: "dict[str, str]") -> Sink:
-    options = SinkOptions.parse({"topic": topic.name, "delivery": "batch", **server})
-    return Sink(options, Server.resolve(options.server))
 
 
 def check_topic_rows(schema: StructType, topic: Topic, sink: Sink) -> None:
@@ -65,23 +47,6 @@ def messages(rows: "DataFrame", topic: Topic) -> "DataFrame":
     if topic.type is not None:
         made["type"] = F.lit(topic.type)
     return rows.select(*(column.alias(name) for name, column in made.items()))
-
-
-def publish(rows: "DataFrame", sink: Sink, query: str, number: int) -> int:
-    """Write messages, and return how many there are; all are in the topic when this returns."""
-
-    def write(batches: "Iterator[Any]") -> "Iterator[Any]":
-        context = TaskContext.get()
-        if context is None:
-            raise PublishError("a flow writes inside tasks of Spark only")
-        attempt = Attempt(query, number, context.partitionId(), secrets.token_hex(8), sink.remember_ms)
-        written = sink.write(attempt, batches)
-        yield pa.RecordBatch.from_pydict({"written": [msgspec.msgpack.encode(written)]})
-
-    found = rows.mapInArrow(write, "written binary").collect()
-    tasks = [msgspec.msgpack.decode(bytes(row.written), type=Written) for row in found]
-    sink.finish(tasks)
-    return sum(sum(task.rows.values()) for task in tasks)
 
 
 def _column(name: str) -> Any:

@@ -2,7 +2,6 @@
 
 import logging
 import threading
-import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -16,15 +15,16 @@ from penstock.spark.flows.delivering import Deliveries
 from penstock.spark.flows.flow import Flow
 from penstock.spark.flows.home import Home
 from penstock.spark.flows.progress import Progress, Total, progress_of
-from penstock.spark.flows.starting import start
-from penstock.spark.pipelines.causes import Cause, cause_of
+from penstock.spark.flows.starting import start_flow
+from penstock.spark.queries.causes import Cause, cause_of
+from penstock.spark.queries.following import follow
+from penstock.spark.queries.gate import Gate
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 _log = logging.getLogger("penstock.spark")
-_LOOK_SECONDS = 0.2
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
 
 Watch = Callable[[Progress], None]
@@ -59,7 +59,7 @@ class FlowRun:
     def check(self) -> None:
         """`ConfigurationError` if the home is that of another flow, or this one runs there already. Needs no Spark."""
         home = Home(Lake.create(self.home), self.flow)
-        with home.taken():
+        with home.place.taken():
             home.bind(adapt=self.adapt)
 
     def run(self, spark: "SparkSession", watch: Watch = lambda _: None) -> Total:
@@ -83,7 +83,7 @@ class RunningFlow:
         self._held = ExitStack()
         self._home = Home(Lake.create(run.home), run.flow)
         with ExitStack() as held:
-            held.enter_context(self._home.taken())
+            held.enter_context(self._home.place.taken())
             self._home.bind(adapt=run.adapt)
             self._begin()
             self._held = held.pop_all()
@@ -97,7 +97,7 @@ class RunningFlow:
         failures = 0
         with self._held:
             while (error := self._follow()) is not None:
-                failures = 1 if self._deliveries.delivered else failures + 1
+                failures = 1 if self._gate.passed else failures + 1
                 if failures > self._run.restarts or error.is_final:
                     raise FlowError(str(error))
                 self._pause(failures, error)
@@ -108,10 +108,10 @@ class RunningFlow:
 
     def _begin(self) -> None:
         server = {"url": self._run.url} if self._run.url else {}
-        self._told = -1
-        self._deliveries = Deliveries(self._home, server, self._stopping)
+        self._deliveries = Deliveries(self._home, server)
+        self._gate = Gate(self._deliveries.write, self._stopping)
         try:
-            self._query: StreamingQuery = start(self._spark, self._deliveries, self._run.every)
+            self._query = start_flow(self._spark, self._deliveries, self._gate, self._run.every)
         except PenstockError:
             raise
         except Exception as error:  # of Spark or of the user's function, whatever its kind
@@ -119,41 +119,19 @@ class RunningFlow:
 
     def _follow(self) -> "_Failure | None":
         """Until the query ends; why, if it failed."""
-        try:
-            while self._query.isActive:
-                self._tell()
-                if self._stopping.wait(_LOOK_SECONDS):
-                    self._stop_between_batches()
-            self._tell()
-        finally:
-            self._query.stop()
-        if self._deliveries.failure is not None:
-            number, error = self._deliveries.failure
-            return _Failure(f"flow {self._run.flow.name!r} failed in batch {number}", cause_of(error))
-        failed = self._query.exception()
-        if failed is None or self._stopping.is_set():
+        error = follow(self._query, self._gate, self._tell)
+        if error is None:
             return None
-        return _Failure(f"flow {self._run.flow.name!r} failed", cause_of(failed))
+        batch = f" in batch {self._gate.failure[0]}" if self._gate.failure is not None else ""
+        return _Failure(f"flow {self._run.flow.name!r} failed{batch}", cause_of(error))
 
-    def _stop_between_batches(self) -> None:
-        if self._query.status["isTriggerActive"]:
-            time.sleep(_LOOK_SECONDS / 10)
-        else:
-            # A batch that begins in this very moment is turned away before it has done anything.
-            self._query.stop()
-
-    def _tell(self) -> None:
-        """Tell of batches that were done since the last time."""
-        for reported in self._query.recentProgress:
-            rows = self._deliveries.delivered.get(reported.batchId)
-            if reported.batchId <= self._told or rows is None:
-                continue
-            self._told = reported.batchId
-            progress = progress_of(self._run.flow.name, reported, rows)
-            self.total.add(progress)
-            _log.info("%s", progress)
-            self._warn_of_malformed(progress)
-            self._watch(progress)
+    def _tell(self, reported: "StreamingQueryProgress") -> None:
+        rows = self._deliveries.delivered.pop(reported.batchId)
+        progress = progress_of(self._run.flow.name, reported, rows)
+        self.total.add(progress)
+        _log.info("%s", progress)
+        self._warn_of_malformed(progress)
+        self._watch(progress)
 
     def _warn_of_malformed(self, progress: Progress) -> None:
         table = self._run.flow.malformed_table

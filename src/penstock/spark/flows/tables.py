@@ -2,26 +2,28 @@
 
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import DateType, StringType, StructType, TimestampType
 
 from penstock.errors import ConfigurationError
 from penstock.lake import Lake
+from penstock.lake.conflicts import conflict
 from penstock.spark.flows.flow import Table
 from penstock.spark.flows.results import ID, bring_state_forward
 from penstock.spark.pipelines.batches import Batches, StagedBatch
+from penstock.spark.pipelines.days import NO_DAY, day_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _TABLE, _DATE = "_table", "date"
-_DAY = "yyyy-MM-dd"
-_NO_DAY = "none"
 
 
 @dataclass(frozen=True)
@@ -37,15 +39,17 @@ class Tables:
     def write(self, rows: "Mapping[Table, DataFrame]", number: int) -> Mapping[str, int]:
         """Write the rows of a batch to their tables, and return how many each got; nothing if they have them."""
         staged: list[StagedBatch] = []
-        for table, given in rows.items():
-            batch = self.batches.stage(_parted(given, table), number, (_TABLE, _DATE))
-            if batch is None:
-                bring_state_forward(given)
-                return {}
-            staged.append(batch)
-        files = list(chain.from_iterable(batch.files for batch in staged))
-        if files:
-            self.batches.commit(StagedBatch(number, staged[0].directory, files))
+        with ExitStack() as drafts:
+            for table, given in rows.items():
+                batch = self.batches.stage(_parted(given, table), number, (_TABLE, _DATE))
+                if batch is None:
+                    bring_state_forward(given)
+                    return {}
+                drafts.enter_context(self.lake.drafting(batch.directory))
+                staged.append(batch)
+            files = list(chain.from_iterable(batch.files for batch in staged))
+            if files:
+                self.batches.commit(StagedBatch(number, staged[0].directory, files))
         for batch in staged:
             self.lake.abandon(batch.directory)
         counts: Counter[str] = Counter()
@@ -72,6 +76,15 @@ def check_table_rows(schema: StructType, table: Table) -> None:
         )
 
 
+def check_table_columns(lake: Lake, schema: StructType, table: Table) -> None:
+    """`ConfigurationError` if the table is there, with a column of this name that is of another kind."""
+    if why := conflict(lake, table.name, to_arrow_schema(schema, timezone="UTC")):
+        raise ConfigurationError(
+            f"{table} cannot take these rows, since nobody could read it any more: {why}. Give the column another name,"
+            " or write to another table"
+        )
+
+
 def _parted(rows: "DataFrame", table: Table) -> "DataFrame":
     if table.where is not None:
         rows = rows.where(table.where)
@@ -84,7 +97,5 @@ def _day(rows: "DataFrame", name: str | None) -> Any:
         return F.lit(datetime.now(UTC).date().isoformat())
     column = F.col("`" + name.replace("`", "``") + "`")
     if isinstance(rows.schema[name].dataType, TimestampType):
-        column = F.to_utc_timestamp(column, F.current_timezone())
-    if not isinstance(rows.schema[name].dataType, StringType):
-        column = F.date_format(column, _DAY)
-    return F.coalesce(column, F.lit(_NO_DAY))
+        column = F.expr(day_of("`" + name.replace("`", "``") + "`"))
+    return F.coalesce(column.cast("string"), F.lit(NO_DAY))

@@ -1,22 +1,26 @@
 """Alerts on a topic when a message did not follow another in time: each once, and also when nothing else happens."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import reduce
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
 from penstock.backend import keys
 from penstock.errors import ConfigurationError
 from penstock.lake import Lake
 from penstock.spark.pipelines.alert_rules import Alert, check_rules
-from penstock.spark.pipelines.running import start_with_state, until_done
+from penstock.spark.queries.causes import telling
+from penstock.spark.queries.following import carry_out, start
+from penstock.spark.queries.gate import Gate
+from penstock.spark.queries.place import Place, check_name
+from penstock.spark.queries.settings import for_state, set_in
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
+
+    from penstock.spark.queries.following import Hear
 
 TYPE = "penstock.alert"
 _ENTRIES = "stream string, entry_id string, ts timestamp, id string, type string, key string, payload string"
@@ -51,26 +55,42 @@ class Alerts:
     def __post_init__(self) -> None:
         if isinstance(self.topics, str) or not self.topics:
             raise ConfigurationError("option topics must be a list with at least one topic")
-        if not self.name or quote(self.name, safe="") != self.name:
-            raise ConfigurationError(f"option name is {self.name!r}: it must be letters, digits, '-', '_' and '.'")
+        check_name("option name", self.name)
         check_rules(self.rules)
         keys.check_topic(self.to)
         if self.to in self.topics:
             raise ConfigurationError(f"alerts cannot go to {self.to!r}, which they are made from: name another topic")
 
-    def run(self, spark: "SparkSession", watch: Callable[["StreamingQuery"], None] = lambda _: None) -> int:
-        """Tell of everything that is overdue by now, and return how many alerts that were."""
-        query = self.start(spark)
-        until_done(query, watch)
-        return told(query)
+    def run(
+        self,
+        spark: "SparkSession",
+        hear: "Hear | None" = None,
+        *,
+        every: timedelta | None = None,
+        stop: Event | None = None,
+    ) -> int:
+        """Tell of everything that is overdue by now; with `every`, look that often until `stop` is set.
 
-    def start(self, spark: "SparkSession", every: timedelta | None = None) -> "StreamingQuery":
-        """Tell of what is overdue by now and end, or with `every` look that often until the query is stopped."""
-        place = Lake.create(self.lake).checkpoint(self.name)
-        server = {"url": self.url} if self.url else {}
-        writer = self._alerts(spark).writeStream.queryName(self.name).format("penstock")
-        writer = writer.options(topic=self.to, delivery="batch", **server).outputMode("append")
-        return start_with_state(spark, writer.option("checkpointLocation", str(place)), every)
+        Returns how many alerts that were. `hear` gets what Spark reports of each batch. Once `stop` is set, the batch
+        in progress ends, and nothing begins any more. A second run beside it is refused.
+        """
+        from penstock.spark.queries.publishing import publish, sink_for
+
+        doing = f"the query {self.name!r} failed"
+        with telling(doing):
+            place = Place(Lake.create(self.lake), self.name)
+            sink = sink_for(self.to, self._server)
+            counts: list[int] = []
+            gate = Gate(lambda rows, number: counts.append(publish(rows, sink, place.query, number)), stop or Event())
+            with place.taken():
+                with set_in(spark, for_state(spark)):
+                    query = start(self._alerts(spark), place, gate, every)
+                carry_out(query, gate, doing, hear)
+        return sum(counts)
+
+    @property
+    def _server(self) -> dict[str, str]:
+        return {"url": self.url} if self.url else {}
 
     def _alerts(self, spark: "SparkSession") -> "DataFrame":
         from pyspark.sql import functions as f
@@ -94,10 +114,9 @@ class Alerts:
         from penstock.spark.pipelines.ticking import reader
 
         options = {"topics": ",".join(self.topics), "group": self.group, "maxEntriesPerTrigger": str(self.per_batch)}
-        options |= {"url": self.url} if self.url else {}
         # What is as old as the watermark counts as late for Spark: so rows are one step ahead of it.
         clock = "frontier + INTERVAL '0.001' SECOND AS clock"
-        rows = reader(spark, _ENTRIES).options(**options).load()
+        rows = reader(spark, _ENTRIES).options(**options, **self._server).load()
         return rows.selectExpr("*", clock).withWatermark("clock", "1 millisecond")
 
     def _concerned(self, entries: "DataFrame") -> "DataFrame":
@@ -129,8 +148,3 @@ def _parts(rule: Alert) -> "list[Column]":
         )
         for role, kind in (("after", rule.after), ("expect", rule.expect))
     ]
-
-
-def told(query: "StreamingQuery") -> int:
-    """How many alerts a query has made."""
-    return reduce(lambda total, progress: total + max(0, progress.sink.numOutputRows), query.recentProgress, 0)

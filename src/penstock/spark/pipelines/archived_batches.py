@@ -4,14 +4,14 @@ import json
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from threading import Event
 from typing import TYPE_CHECKING
 
 from penstock.errors import LakeError
 from penstock.lake import Reached, Snapshot
 from penstock.lake.tables import MALFORMED, RAW
 from penstock.spark.options.boundaries import order
-from penstock.spark.pipelines.batches import Batches
+from penstock.spark.pipelines.batches import Batches, StagedBatch
+from penstock.spark.pipelines.days import NO_DAY, day_of
 from penstock.spark.source.offsets import Offset, Position
 
 if TYPE_CHECKING:
@@ -27,72 +27,60 @@ _COLUMNS = (
     "_raw AS fields",
     f"if(_corrupt IS NULL, '{RAW}', '{MALFORMED}') AS table",
     "stream AS topic",
-    "coalesce(date_format(to_utc_timestamp(ts, current_timezone()), 'yyyy-MM-dd'), 'none') AS date",
+    f"coalesce({day_of('ts')}, '{NO_DAY}') AS date",
 )
 
 
-class StoppedError(Exception):
-    """A batch came after the run was asked to end. It will be the first of the next run."""
-
-
 class ArchivedBatches:
-    """Takes batches until `stop` is set. One run has one."""
+    """What one run of an archive brings."""
 
-    def __init__(self, batches: Batches, stop: Event) -> None:
+    def __init__(self, batches: Batches) -> None:
         self._batches = batches
-        self._stop = stop
         self.rows = 0
         """How many entries were brought."""
         self.positions: Mapping[str, Position] = {}
         """How far each topic is copied, as far as this run or its checkpoint knows."""
-        self.failure: Exception | None = None
-        """Why the last batch was not written."""
 
     @property
-    def checkpoint(self) -> Path:
-        return self._batches.checkpoint
+    def _checkpoint(self) -> Path:
+        return self._batches.place.checkpoint
 
     def open(self) -> None:
         """See where the checkpoint stands; `LakeError` if it is not one of this lake."""
-        checkpoint = self.checkpoint
+        checkpoint = self._checkpoint
         last = max((int(file.name) for file in (checkpoint / "commits").glob("[0-9]*")), default=None)
         if last is None:
             return
-        if not self._batches.lake.snapshot().has(self._batches.writer, last):
+        if not self._batches.lake.snapshot().has(self._batches.place.writer, last):
             raise LakeError(
                 f"the checkpoint {checkpoint} says that batch {last} is done, but the lake {self._batches.lake.path}"
                 " does not have it: it is the checkpoint of another lake, or the lake is older than it; move it away"
-                " and give option startingPosition, or name and group, so that no entry is passed by"
+                " and give another group (--group), which begins at the first entry that is there"
             )
         self.positions = _plan(checkpoint, last).streams
 
     def write(self, rows: "DataFrame", number: int) -> None:
-        """What Spark calls for each batch."""
-        if self._stop.is_set():
-            self.failure = StoppedError(f"stopped before batch {number}")
-            raise self.failure
-        try:
-            self._write(rows, number)
-        except Exception as error:
-            self.failure = error
-            raise
-
-    def _write(self, rows: "DataFrame", number: int) -> None:
-        plan = _plan(self.checkpoint, number)
+        """Bring a batch, unless the lake has it."""
+        plan = _plan(self._checkpoint, number)
         batch = self._batches.stage(rows.selectExpr(*_COLUMNS), number, _PARTITIONS)
         if batch is None:
             self._check_brought(plan, number)
         else:
-            planned = sum(piece.rows for pieces in plan.splits.values() for piece in pieces)
-            if batch.rows != planned:
-                raise LakeError(
-                    f"batch {number} of {self._batches.name!r} has {planned} entries, but {batch.rows} were written"
-                )
-            # Not of topics that it no longer reads: another checkpoint may have brought these further.
-            reached = {topic: Reached(plan.streams[topic].id, plan.streams[topic].epoch) for topic in plan.splits}
-            self._batches.commit(batch, reached, partial(self._check_overlap, plan))
+            with self._batches.lake.drafting(batch.directory):
+                self._commit(batch, plan)
             self.rows += batch.rows
         self.positions = plan.streams
+
+    def _commit(self, batch: StagedBatch, plan: Offset) -> None:
+        planned = sum(piece.rows for pieces in plan.splits.values() for piece in pieces)
+        if batch.rows != planned:
+            raise LakeError(
+                f"batch {batch.number} of {self._batches.place.name!r} has {planned} entries, but {batch.rows} were"
+                " written"
+            )
+        # Not of topics that it no longer reads: another checkpoint may have brought these further.
+        reached = {topic: Reached(plan.streams[topic].id, plan.streams[topic].epoch) for topic in plan.splits}
+        self._batches.commit(batch, reached, partial(self._check_overlap, plan))
 
     def _check_brought(self, plan: Offset, number: int) -> None:
         """A batch that comes again holds what it held; one of an older checkpoint may hold what the lake lacks."""
@@ -101,9 +89,9 @@ class ArchivedBatches:
             there, planned = state.reached.get(topic), plan.streams[topic]
             if there is not None and there.epoch == planned.epoch and order(planned.id) > order(there.id):
                 raise LakeError(
-                    f"the checkpoint {self.checkpoint} is older than the lake: its batch {number} goes up to"
+                    f"the checkpoint {self._checkpoint} is older than the lake: its batch {number} goes up to"
                     f" entry {planned.id} of topic {topic!r}, and the lake has a batch of this number that ended at"
-                    f" {there.id}, or before; run it under another name, with startingPosition={there.id}"
+                    f" {there.id}, or before; run it under another name (--name), which begins where the group stands"
                 )
 
     def _check_overlap(self, plan: Offset, state: Snapshot) -> None:
@@ -115,8 +103,8 @@ class ArchivedBatches:
             if order(pieces[0].after) < order(there.id):
                 raise LakeError(
                     f"the lake {self._batches.lake.path} has topic {topic!r} up to entry {there.id} already, but this"
-                    f" run begins behind {pieces[0].after}: go on with the checkpoint that wrote it, under its name, or"
-                    f" give the option startingPosition={there.id} with a new name"
+                    f" run begins behind {pieces[0].after}: go on under the name and with the group that brought it"
+                    " (--name, --group)"
                 )
 
 

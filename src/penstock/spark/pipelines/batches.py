@@ -4,15 +4,14 @@ Spark writes the files of a batch into a staging directory; one commit in the la
 that comes again, because its driver died before Spark wrote down that it is done, is found in the log and skipped.
 """
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.errors import LakeError
 from penstock.lake import Commit, DataFile, Lake, Reached, Snapshot
 from penstock.lake.files import staged_files
+from penstock.spark.queries.place import Place
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -35,9 +34,11 @@ class StagedBatch:
 class Batches:
     """What one query writes to a lake. It is known by its checkpoint: another one writes its own batches."""
 
-    lake: Lake
-    name: str
-    checkpoint: Path
+    place: Place
+
+    @property
+    def lake(self) -> Lake:
+        return self.place.lake
 
     def stage(self, rows: "DataFrame", number: int, partitions: Sequence[str]) -> StagedBatch | None:
         """Write the rows of a batch; None if it is in the lake already.
@@ -45,9 +46,9 @@ class Batches:
         The first of `partitions` is a column that names the table each row goes to. It and the others make the
         directories of a file and are not in it.
         """
-        if self.lake.snapshot().has(self.writer, number):
+        if self.lake.snapshot().has(self.place.writer, number):
             return None
-        staging = self.lake.staging(self.name)
+        staging = self.lake.staging(self.place.name)
         with self.lake.drafting(staging):
             rows.write.partitionBy(*partitions).option("compression", "zstd").parquet(str(staging / "files"))
             return StagedBatch(number, staging, staged_files(self.lake.path, staging, partitions))
@@ -60,21 +61,7 @@ class Batches:
     ) -> None:
         """Make the batch part of the lake, unless it is. If that fails, its files are gone, but for a commit's own."""
         files = tuple(batch.files)
-        commit = Commit(writer=self.writer, number=batch.number, add=files, reached=dict(reached or {}))
+        commit = Commit(writer=self.place.writer, number=batch.number, add=files, reached=dict(reached or {}))
         with self.lake.drafting(batch.directory):
             self.lake.commit(commit, check)
         self.lake.abandon(batch.directory)
-
-    @property
-    def writer(self) -> str:
-        """The name by which the lake, and whoever else must not take a batch twice, knows this query."""
-        return f"{self.name}/{_query(self.checkpoint)}"
-
-
-def _query(checkpoint: Path) -> str:
-    """The id that Spark gave to the query of this checkpoint."""
-    try:
-        found: str = json.loads((checkpoint / "metadata").read_text())["id"]
-    except (OSError, ValueError, KeyError) as error:
-        raise LakeError(f"the checkpoint {checkpoint} cannot be read: {error}") from error
-    return found

@@ -6,10 +6,11 @@ from functools import reduce
 from typing import TYPE_CHECKING
 
 from penstock.lake import DataFile, Lake, Snapshot
-from penstock.lake.learning import schema_of
+from penstock.lake.learning import EXACT, schema_of
 from penstock.lake.schemas import Column
 from penstock.lake.tables import COLUMNS, DEAD, MALFORMED, PARTITIONS, RAW
 from penstock.lake.topic_views import is_shadowed, topics
+from penstock.spark.pipelines.days import NO_DAY, day_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as Expression
@@ -26,9 +27,7 @@ _TYPES = {
     "JSON": "string",
 }
 _MOMENTS = {RAW: "ts", MALFORMED: "ts", DEAD: "died"}
-_DATE = "coalesce(date_format(to_utc_timestamp({}, current_timezone()), 'yyyy-MM-dd'), 'none') AS date"
 _FIRST = "row_number() OVER (PARTITION BY topic, id ORDER BY ts NULLS LAST, seq NULLS LAST, entry_id) = 1"
-_EXACT = 1 << 53
 
 
 def register(spark: "SparkSession", lake: Lake) -> list[str]:
@@ -67,7 +66,9 @@ def _of_topic(spark: "SparkSession", lake: Lake, table: str, topic: str, files: 
     # What the directories say is not asked of Spark: it does not read names beyond ASCII as they were written.
     reader = spark.read.schema(_ddl(table)).option("recursiveFileLookup", "true")
     rows = reader.parquet(*(_path(lake, file) for file in files))
-    return rows.select("*", f.lit(topic).alias("topic"), f.expr(_DATE.format(_MOMENTS[table])))
+    return rows.select(
+        "*", f.lit(topic).alias("topic"), f.expr(f"coalesce({day_of(_MOMENTS[table])}, '{NO_DAY}') AS date")
+    )
 
 
 def _messages(rows: "DataFrame") -> "DataFrame":
@@ -100,7 +101,7 @@ def _kind(value: "Expression", text: "Expression") -> "Expression":
 
     type, whole = f.schema_of_variant(value), text.try_cast("bigint")
     number = f.when(~text.rlike("^-?[0-9]+$"), "number").when(whole.isNull(), "digits")
-    number = number.when(whole.between(-_EXACT, _EXACT), "whole").otherwise("long")
+    number = number.when(whole.between(-EXACT, EXACT), "whole").otherwise("long")
     return (
         f.when(value.isNull() | f.is_variant_null(value), None)
         .when(type == "STRING", "text")

@@ -1,13 +1,17 @@
 """What is measured, as Spark's SQL says it."""
 
+from penstock.spark.pipelines.days import day_of
+
 _NAMESPACE = "5d1c6f7ee0d04c0b8f6c4b6c2f0f9a3e"
 ENTRIES = "stream string, ts timestamp, type string"
-JOURNAL = "stream string, ts timestamp, payload string"
+JOURNAL = "stream string, ts timestamp, id string, payload string"
 RECORDS = (
     "records array<struct<topic: string, `group`: string, type: string, entry_id: string, attempt: int,"
     " outcome: string, seconds: double, at: bigint, dropped: bigint>>"
 )
-IS_LATE = "ts < closed - INTERVAL '{watermark}' SECOND"
+IS_LATE = "coalesce(ts < closed - INTERVAL '{watermark}' SECOND, false)"
+# Not behind the frontier: Spark's watermark would follow, and what comes next in good time would be dropped, uncounted.
+EVENT = "if(late, frontier, least(ts, frontier))"
 PUBLISHED = (
     "stream AS topic",
     "CAST(NULL AS string) AS `group`",
@@ -52,5 +56,5 @@ UUID5 = """concat_ws('-',
     substr('89ab', CAST(conv(substr(digest, 17, 1), 16, 10) AS int) % 4 + 1, 1) || substr(digest, 18, 3),
     substr(digest, 21, 12)
 ) AS id"""
-DATE = "date_format(to_utc_timestamp(window_start, current_timezone()), 'yyyy-MM-dd') AS date"
+DATE = f"{day_of('window_start')} AS date"
 ISO = "date_format(to_utc_timestamp({name}, current_timezone()), \"yyyy-MM-dd'T'HH:mm:ss.SSS'Z'\") AS {name}"

@@ -6,11 +6,11 @@ read, and is in no other number.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
 from penstock.backend import keys
 from penstock.errors import ConfigurationError
@@ -18,11 +18,15 @@ from penstock.lake import Lake
 from penstock.options import check_duration
 from penstock.spark.pipelines import metric_columns as sql
 from penstock.spark.pipelines.batches import Batches, StagedBatch
-from penstock.spark.pipelines.running import observed, start_with_state, until_done
+from penstock.spark.queries.causes import telling
+from penstock.spark.queries.following import carry_out, start
+from penstock.spark.queries.gate import Gate
+from penstock.spark.queries.place import Place, check_name
+from penstock.spark.queries.settings import for_state, set_in
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 TABLE, TYPE = "metrics", "penstock.metrics"
 _PARTITIONS = ("table", "date")
@@ -69,31 +73,33 @@ class Metrics:
             keys.check_topic(self.to)
             if self.to in (*self.topics, self.journal):
                 raise ConfigurationError(f"metrics cannot go to {self.to!r}, which they are made from")
-        if not self.name or quote(self.name, safe="") != self.name:
-            raise ConfigurationError(f"option name is {self.name!r}: it must be letters, digits, '-', '_' and '.'")
+        check_name("option name", self.name)
         check_duration("option window", self.window, least=timedelta(seconds=1))
         check_duration("option watermark", self.watermark, least=timedelta(0))
 
-    def run(self, spark: "SparkSession", watch: Callable[["StreamingQuery"], None] = lambda _: None) -> Measured:
-        """Measure what is there; windows that may still grow are kept for the next run."""
-        windows = self._windows(spark)
-        query = self._start(spark, windows, None)
-        until_done(query, watch)
-        return Measured(windows.rows, late(query))
+    def run(
+        self,
+        spark: "SparkSession",
+        watch: Callable[[Measured], None] = lambda _: None,
+        *,
+        every: timedelta | None = None,
+        stop: Event | None = None,
+    ) -> Measured:
+        """Measure what is there, and keep windows that may still grow for the next run; with `every`, until `stop`.
 
-    def start(self, spark: "SparkSession", every: timedelta | None = None) -> "StreamingQuery":
-        """Measure what is there and end, or with `every` go on until the query is stopped."""
-        return self._start(spark, self._windows(spark), every)
-
-    def _windows(self, spark: "SparkSession") -> "_Windows":
-        lake = Lake.create(self.lake)
-        sink = None if self.to is None else {"topic": self.to, **self._server}
-        return _Windows(Batches(lake, self.name, lake.checkpoint(self.name)), sink)
-
-    def _start(self, spark: "SparkSession", windows: "_Windows", every: timedelta | None) -> "StreamingQuery":
-        writer = self._measured(spark).writeStream.queryName(self.name).outputMode("append")
-        writer = writer.option("checkpointLocation", str(windows.batches.checkpoint)).foreachBatch(windows.write)
-        return start_with_state(spark, writer, every)
+        `watch` hears after each batch what was done so far. Once `stop` is set, the batch in progress ends, and nothing
+        begins any more. A second run beside it is refused.
+        """
+        doing = f"the query {self.name!r} failed"
+        with telling(doing):
+            place = Place(Lake.create(self.lake), self.name)
+            windows = _Windows(Batches(place), None if self.to is None else {"topic": self.to, **self._server}, watch)
+            gate = Gate(windows.write, stop or Event())
+            with place.taken():
+                with set_in(spark, for_state(spark)):
+                    query = start(self._measured(spark), place, gate, every)
+                carry_out(query, gate, doing, windows.hear)
+        return windows.measured
 
     def _measured(self, spark: "SparkSession") -> "DataFrame":
         from pyspark.sql import functions as f
@@ -118,6 +124,9 @@ class Metrics:
             parts.append(rows.selectExpr("event", "late", "'published' AS kind", *sql.PUBLISHED))
         if self.journal is not None:
             rows = self._read(spark, self.journal, sql.JOURNAL)
+            # A message of the journal may be there twice, under one id. The watermark is looked at before this, so that
+            # it does no harm that all ticks but one go.
+            rows = rows.dropDuplicatesWithinWatermark(["id"])
             rows = rows.withColumn("records", f.from_json("payload", sql.RECORDS)["records"])
             rows = rows.select("*", f.explode_outer("records").alias("record"))
             parts.append(rows.selectExpr("event", "late", "'attempted' AS kind", *sql.ATTEMPTED))
@@ -134,8 +143,8 @@ class Metrics:
         options = {"topics": topics, "group": self.group, **self._server}
         rows = reader(spark, columns).options(**options).load()
         seconds = f"{self.watermark.total_seconds():f}"
-        late = f"coalesce({sql.IS_LATE.format(watermark=seconds)}, false) AS late"
-        found = rows.selectExpr("*", late).selectExpr("*", "if(late, frontier, ts) AS event")
+        late = f"{sql.IS_LATE.format(watermark=seconds)} AS late"
+        found = rows.selectExpr("*", late).selectExpr("*", f"{sql.EVENT} AS event")
         return found.withWatermark("event", f"{self.watermark / timedelta(milliseconds=1):.0f} milliseconds")
 
     @property
@@ -143,41 +152,44 @@ class Metrics:
         return {"url": self.url} if self.url else {}
 
 
-def late(query: "StreamingQuery") -> int:
-    """How many entries and records of a query came too late for their window."""
-    return sum(found["late"] for found in observed(query, TABLE))
-
-
 class _Windows:
     """Takes windows from Spark: to the topic first, then into the lake, so that what is in the lake was published."""
 
-    def __init__(self, batches: Batches, sink: "dict[str, str] | None") -> None:
-        self.batches = batches
-        self.rows = 0
+    def __init__(self, batches: Batches, sink: "dict[str, str] | None", watch: Callable[[Measured], None]) -> None:
+        self.measured = Measured(0, 0)
+        self._batches = batches
         self._sink = sink
+        self._watch = watch
+
+    def hear(self, reported: "StreamingQueryProgress") -> None:
+        """What is late is counted by Spark while it reads."""
+        if (found := reported.observedMetrics.get(TABLE)) is not None:
+            self.measured = replace(self.measured, late=self.measured.late + found["late"])
+        self._watch(self.measured)
 
     def write(self, rows: "DataFrame", number: int) -> None:
-        batch = self.batches.stage(_rows(rows), number, _PARTITIONS)
+        batch = self._batches.stage(_rows(rows), number, _PARTITIONS)
         if batch is None:
             # Spark refuses a batch that did not bring its state forward, even if there is nothing to write.
             rows.write.format("noop").mode("overwrite").save()
             return
-        if batch.rows:
-            if self._sink is not None:
+        with self._batches.lake.drafting(batch.directory):
+            if batch.rows and self._sink is not None:
                 self._publish(rows.sparkSession, batch, self._sink)
-            self.batches.commit(batch)
+        if batch.rows:
+            self._batches.commit(batch)
         else:
-            self.batches.lake.abandon(batch.directory)
-        self.rows += batch.rows
+            self._batches.lake.abandon(batch.directory)
+        self.measured = replace(self.measured, windows=self.measured.windows + batch.rows)
 
     def _publish(self, spark: "SparkSession", batch: StagedBatch, sink: "dict[str, str]") -> None:
         """From the staged files: Spark must not compute a batch twice. Under a name, so that no row is there twice."""
-        files = [str(self.batches.lake.path / file.staged) for file in batch.files]
+        files = [str(self._batches.lake.path / file.staged) for file in batch.files]
         iso = [sql.ISO.format(name=name) for name in sql.ROW[:2]]
         payload = f"to_json(struct({', '.join((*iso, *sql.ROW[2:]))})) AS payload"
         columns = ("id", f"'{TYPE}' AS type", "topic AS key", "window_end AS time", payload)
         writer = spark.read.parquet(*files).selectExpr(*columns).write.format("penstock").mode("append")
-        writer.options(delivery="batch", name=f"{self.batches.writer}/{batch.number}", **sink).save()
+        writer.options(delivery="batch", name=f"{self._batches.place.writer}/{batch.number}", **sink).save()
 
 
 def _rows(rows: "DataFrame") -> "DataFrame":

@@ -9,17 +9,19 @@ import hashlib
 import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import pyarrow as pa
 
 from penstock.backend import keys
 from penstock.backend.redis.blocking import BlockingLink
 from penstock.errors import ConfigurationError, LakeError
-from penstock.lake import Lake, Snapshot, fingerprints, tables
+from penstock.lake import Lake, Snapshot, fingerprints, tables, topic_views
 from penstock.lake.selection import Selection
 from penstock.spark.connection.server import Server
 from penstock.spark.options.sink import SinkOptions
@@ -105,27 +107,36 @@ class Replay:
 
     def plan(self) -> list[Day]:
         """What would be replayed, in order; nothing is written."""
-        with self._chosen() as connection:
-            return _days(connection)
+        with self.choose() as chosen:
+            return chosen.days
 
     def run(self, watch: Callable[[int], None] = lambda _: None) -> Replayed:
         """Bring them back; `watch` hears now and then how many are done.
 
         `ConfigurationError` if the id was used for another selection.
         """
+        with self.choose() as chosen:
+            return self.bring(chosen, watch)
+
+    @contextmanager
+    def choose(self) -> "Iterator[Chosen]":
+        """Look for the messages, once: `bring` can take what was found."""
+        with self._chosen() as connection:
+            yield Chosen(connection, [Day(*row) for row in connection.execute(_DAYS).fetchall()])
+
+    def bring(self, chosen: "Chosen", watch: Callable[[int], None] = lambda _: None) -> Replayed:
+        """As `run`, what was chosen."""
         options = {"delivery": "batch", **({"url": self.url} if self.url else {})}
         server = Server.resolve(SinkOptions.parse(options).server)
         progress = _Progress(self.rate, watch)
-        with self._chosen() as connection:
-            days = _days(connection)
-            streams = dict.fromkeys(map(self._stream, days))
-            sinks = {stream: Sink(SinkOptions.parse({**options, "topic": stream}), server) for stream in streams}
-            # Before anything is written: what is wrong with the last topic must not be found out half way.
-            self._open_retry_streams(server, sorted({self.to or day.topic for day in days}))
-            for stream, sink in sinks.items():
-                patiently(server.address, partial(self._check_selection, stream=stream, ms=sink.remember_ms))
-            for day in days:
-                self._replay(sinks[self._stream(day)], connection, day, progress)
+        streams = dict.fromkeys(map(self._stream, chosen.days))
+        sinks = {stream: Sink(SinkOptions.parse({**options, "topic": stream}), server) for stream in streams}
+        # Before anything is written: what is wrong with the last topic must not be found out half way.
+        self._open_retry_streams(server, sorted({self.to or day.topic for day in chosen.days}))
+        for stream, sink in sinks.items():
+            patiently(server.address, partial(self._check_selection, stream=stream, ms=sink.remember_ms))
+        for day in chosen.days:
+            self._replay(sinks[self._stream(day)], chosen, day, progress)
         return Replayed(progress.done - progress.before - progress.left, progress.before, progress.left)
 
     def _check_selection(self, link: BlockingLink, stream: str, ms: int) -> None:
@@ -155,8 +166,11 @@ class Replay:
     def _chosen(self) -> "DuckDBPyConnection":
         """A connection with a table `chosen`: of each message that was chosen the first entry."""
         lake = Lake.open(self.lake)
-        connection = tables.connect(lake, self._needed(lake.snapshot()))
+        state = self._needed(lake.snapshot())
+        connection = tables.connect(lake, state)
         try:
+            if self.selection.where:
+                topic_views.create(connection, lake, state, self.selection.where)
             # It is asked once for each day.
             for statement in fingerprints.WORKED_OUT if fingerprints.VIEW in self.selection.where else ():
                 connection.execute(statement)
@@ -174,7 +188,7 @@ class Replay:
         kept = {path: file for path, file in state.files.items() if self.selection.may_be_in(file)}
         return msgspec.structs.replace(state, files=kept)
 
-    def _replay(self, sink: Sink, connection: "DuckDBPyConnection", day: Day, progress: "_Progress") -> None:
+    def _replay(self, sink: Sink, chosen: "Chosen", day: Day, progress: "_Progress") -> None:
         query = f"replay/{self.id}/{day.topic}/{day.date}"
         attempt = Attempt(query, 0, 0, secrets.token_hex(8), sink.remember_ms)
         stream = sink.options.topic or day.topic
@@ -182,13 +196,33 @@ class Replay:
         if done is not None:
             progress.pass_by(day.messages, min(done, day.messages))
             return
-        found = connection.sql(_MESSAGES, params={"topic": day.topic, "date": day.date})
-        rows = progress.watched(found.to_arrow_reader(_ROWS))
+        rows = progress.watched(chosen.messages(day))
         if self.group is None:
             written = sink.write(attempt, rows)
         else:
             written = write_to_group(sink, attempt, rows, stream, self.id)
         sink.finish([written])
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The messages of one replay, as the lake was when they were looked for."""
+
+    _connection: "DuckDBPyConnection"
+    days: list[Day]
+
+    def messages(self, day: Day) -> Iterator[Any]:
+        """In their order, some at a time."""
+        try:
+            yield from self._connection.sql(_MESSAGES, params={"topic": day.topic, "date": day.date}).to_arrow_reader(
+                _ROWS
+            )
+        except (tables.errors(), pa.ArrowException, OSError) as error:
+            raise LakeError(
+                f"the messages of {day.topic!r} of {day.date} cannot be read any more: {error}. If files of the lake"
+                " were replaced while the replay ran, run it again with the same id, and it goes on; and give compact"
+                " and drop a --grace that is longer than a replay takes"
+            ) from error
 
 
 class _Progress:
@@ -232,7 +266,3 @@ class _Progress:
 def _without_empty_headers(batch: Any) -> Any:
     """Headers cost more than all the rest, and most messages have none."""
     return batch if len(batch.column("headers").keys) else batch.drop_columns(["headers"])
-
-
-def _days(connection: "DuckDBPyConnection") -> list[Day]:
-    return [Day(*row) for row in connection.execute(_DAYS).fetchall()]

@@ -3,6 +3,7 @@
 import re
 import traceback
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,6 +44,18 @@ def told(error: BaseException, doing: str) -> PenstockError:
     if isinstance(kind, type) and issubclass(kind, PenstockError) and kind.__init__ is Exception.__init__:
         return kind(cause.text)
     return LakeError(f"{doing}: {cause}")
+
+
+@contextmanager
+def telling(doing: str) -> Iterator[None]:
+    """Errors of Spark and of the operating system leave as errors of Penstock: see `told`."""
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (OSError, PySparkException, Py4JError) as error:
+        raise told(error, doing) from error
 
 
 def cause_of(error: BaseException) -> Cause:

@@ -15,15 +15,28 @@ from penstock.backend.facts import position
 from penstock.backend.parcel import open_letter, split_record, unpack_fields
 from penstock.backend.redis.blocking import BlockingLink
 from penstock.errors import GroupMissingError
-from penstock.lake.trace import Event
 from penstock.message import fields
 
 MOST = 100_000
 _PAGE = 100
 _BEFORE_MS, _AFTER_MS = 1000, 60_000
 """How far from the time in its id a message may have been published."""
-_SOURCE = "server"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sighting:
+    """One thing that the server says of a message."""
+
+    at: datetime
+    what: str
+    """`published`, `dead`, or `now`."""
+
+    topic: str
+    group: str | None = None
+    entry_id: str | None = None
+    attempt: int | None = None
+    detail: str = ""
 
 
 @dataclass(frozen=True)
@@ -40,7 +53,7 @@ class _Look:
     unread: list[str] = field(default_factory=list)
     """Keys that have more than was looked at."""
 
-    def events(self) -> Iterator[Event]:
+    def events(self) -> Iterator[Sighting]:
         for entry in self.entries:
             there = "on the topic" if self._is_there(entry) else "trimmed or deleted from the topic"
             yield self._now(there, entry_id=entry)
@@ -62,7 +75,7 @@ class _Look:
         found = [dict(zip(map(_text, row[::2]), map(_text, row[1::2]), strict=True)) for row in rows]
         return [group for group in found if group["name"] != keys.OWN_GROUP]
 
-    def _of_group(self, group: dict[str, Any], is_dead: bool) -> Iterator[Event]:
+    def _of_group(self, group: dict[str, Any], is_dead: bool) -> Iterator[Sighting]:
         name = group["name"]
         waiting = [*self._parked(name), *self._retrying(name)]
         yield from waiting
@@ -83,7 +96,7 @@ class _Look:
             return "gone before it was read"
         return "settled: handled, skipped, or dead and replayed or purged since"
 
-    def _parked(self, group: str) -> Iterator[Event]:
+    def _parked(self, group: str) -> Iterator[Sighting]:
         for parcel, due in self._scored(keys.parked(self.topic, group)):
             try:
                 told = self._record(unpack_fields(parcel))
@@ -94,7 +107,7 @@ class _Look:
                 detail = f"waits for a retry at {moment:%Y-%m-%d %H:%M:%S}Z: {told.reason}"
                 yield self._now(detail, group=group, entry_id=told.entry, attempt=told.attempt)
 
-    def _retrying(self, group: str) -> Iterator[Event]:
+    def _retrying(self, group: str) -> Iterator[Sighting]:
         stream = keys.retry(self.topic, group)
         for id, raw in self._pages(stream, "-"):
             if (told := self._record(raw)) is not None:
@@ -103,17 +116,17 @@ class _Look:
                 replay = f", replayed as {told.replay}" if told.replay else ""
                 yield self._now(state + replay, group=group, entry_id=told.entry, attempt=told.attempt)
 
-    def _dead(self) -> Iterator[Event]:
+    def _dead(self) -> Iterator[Sighting]:
         # It died after it was published.
         start = min(self.entries, key=position, default="-")
         for id, raw in self._pages(keys.dead(self.topic), start):
             letter = open_letter(self.topic, id, raw)
             if self.id in (letter.record.id, _id_in(letter.raw)):
                 record = letter.record
-                yield Event(
+                yield Sighting(
                     at=_moment(id), what="dead", topic=self.topic,
                     group=record.group or None, entry_id=record.entry, attempt=record.attempts,
-                    detail=f"{record.reason} letter {id}", source=_SOURCE,
+                    detail=f"{record.reason} letter {id}",
                 )  # fmt: skip
 
     def _record(self, raw: list[bytes]) -> Any:
@@ -140,14 +153,14 @@ class _Look:
                 return
         self.unread.append(key)
 
-    def _now(self, detail: str, **place: Any) -> Event:
-        return Event(at=self.now, what="now", topic=self.topic, detail=detail, source=_SOURCE, **place)
+    def _now(self, detail: str, **place: Any) -> Sighting:
+        return Sighting(at=self.now, what="now", topic=self.topic, detail=detail, **place)
 
     def _ask(self, *words: "str | int") -> Any:
         return self.link.command(f"cannot look for message {self.id} on {self.topic!r}", *words)
 
 
-def whereabouts(link: BlockingLink, id: str, known: Sequence[tuple[str, str]]) -> list[Event]:
+def whereabouts(link: BlockingLink, id: str, known: Sequence[tuple[str, str]]) -> list[Sighting]:
     """How the message stands for each group, and its dead letters. `known` are topics and entries that it is known as.
 
     If none is known, every registered topic is looked at: for what was published once under the id, and, if the id
@@ -156,10 +169,7 @@ def whereabouts(link: BlockingLink, id: str, known: Sequence[tuple[str, str]]) -
     seconds, micros = link.command("cannot read the server's clock", "TIME")
     now = datetime.fromtimestamp(int(seconds), UTC) + timedelta(microseconds=int(micros))
     found = [] if known else list(_found(link, id))
-    published = [
-        Event(at=_moment(entry), what="published", topic=topic, entry_id=entry, source=_SOURCE)
-        for topic, entry in found
-    ]
+    published = [Sighting(at=_moment(entry), what="published", topic=topic, entry_id=entry) for topic, entry in found]
     places: dict[str, list[str]] = {}
     for topic, entry in known or found:
         places.setdefault(topic, []).append(entry)
