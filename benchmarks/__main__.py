@@ -18,6 +18,7 @@ BENCHMARKS = {
     "suspending": "benchmarks.suspending",
     "latency": "benchmarks.latency",
     "memory": "benchmarks.memory",
+    "tail": "benchmarks.tail",
     "spark_parse": "benchmarks.spark_parse",
     "spark": "benchmarks.spark",
     "lake": "benchmarks.lake",

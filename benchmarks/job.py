@@ -25,6 +25,7 @@ class Job:
     latency: bool = False
     rate: float = 0.0
     uvloop: bool = False
+    followers: int = 0
 
     def as_json(self) -> str:
         return json.dumps(asdict(self))

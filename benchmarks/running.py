@@ -111,12 +111,13 @@ def load(place: Ground, one: Contestant, messages: int, more: tuple[bytes, ...] 
 
 
 @contextmanager
-def worker(place: Ground, one: Contestant, *, latency: int = 0) -> Iterator[Worker]:
-    """A process that consumes; `latency` messages are timed one by one."""
+def worker(place: Ground, one: Contestant, *, latency: int = 0, followers: int = 0) -> Iterator[Worker]:
+    """A process that consumes; `latency` messages are timed one by one. `followers` is how many it is to have."""
     wait_until_quiet()
     with tempfile.TemporaryDirectory(prefix="bench-") as directory:
         ticks = Ticks(f"{directory}/ticks", slots=latency + 1)
-        job = Job(one.side, "consume", place.url, one.mode, 0, ticks.path, latency > 0, uvloop=one.uvloop)
+        told = {"latency": latency > 0, "uvloop": one.uvloop, "followers": followers}
+        job = Job(one.side, "consume", place.url, one.mode, 0, ticks.path, **told)
         errors = Path(directory, "errors")
         with errors.open("wb") as stderr:
             process = subprocess.Popen(

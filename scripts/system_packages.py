@@ -10,7 +10,7 @@ from pathlib import Path
 from say import SetupFailed, run, say
 
 # Program on PATH -> Debian or Ubuntu package.
-NEEDED = {"redis-server": "redis-server"}
+NEEDED = {"redis-server": "redis-server", "chromium": "chromium"}
 
 POLICY = Path("/usr/sbin/policy-rc.d")
 

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
         Subscription,
         Unhandled,
     )
+    from penstock.tail.items import Gap, Tailed, Unreadable
+    from penstock.tail.places import Cursor, Last
+    from penstock.tail.tail import Tail
 
 __version__ = "0.1.0"
 
@@ -36,10 +39,13 @@ _HOMES = {
     "AckMode": "penstock.options",
     "Bus": "penstock.bus.bus",
     "ClaimedMessage": "penstock.backend.entry",
+    "Cursor": "penstock.tail.places",
     "DeadLetter": "penstock.backend.entry",
     "DeadLetterBounds": "penstock.options",
     "Delivery": "penstock.delivery.delivery",
     "Durability": "penstock.options",
+    "Gap": "penstock.tail.items",
+    "Last": "penstock.tail.places",
     "Letter": "penstock.bus.letters",
     "Limits": "penstock.options",
     "Malformed": "penstock.backend.entry",
@@ -54,7 +60,10 @@ _HOMES = {
     "Sending": "penstock.options",
     "Snooze": "penstock.delivery.outcome",
     "Subscription": "penstock.options",
+    "Tail": "penstock.tail.tail",
+    "Tailed": "penstock.tail.items",
     "Unhandled": "penstock.options",
+    "Unreadable": "penstock.tail.items",
     "Wire": "penstock.message.wire",
 }
 
@@ -62,10 +71,13 @@ __all__ = [
     "AckMode",
     "Bus",
     "ClaimedMessage",
+    "Cursor",
     "DeadLetter",
     "DeadLetterBounds",
     "Delivery",
     "Durability",
+    "Gap",
+    "Last",
     "Letter",
     "Limits",
     "Malformed",
@@ -80,7 +92,10 @@ __all__ = [
     "Sending",
     "Snooze",
     "Subscription",
+    "Tail",
+    "Tailed",
     "Unhandled",
+    "Unreadable",
     "Wire",
     "errors",
     "events",

@@ -21,6 +21,9 @@ from penstock.events import Listener, Listeners
 from penstock.message.wire import Wire
 from penstock.options import LEASE, Retry, Subscription, check_kind
 from penstock.process import spared_by_the_collector, stopped_by_signals
+from penstock.tail.hub import Hub
+from penstock.tail.places import After
+from penstock.tail.tail import QUEUE, Tail, starts_of
 from penstock.telemetry.logs import Logs
 from penstock.telemetry.observer import ErrorObserver, observe
 
@@ -60,6 +63,7 @@ class Penstock:
         self._is_stop_due = False
         self._idle = asyncio.Event()
         self._tracing: Tracing | None = None
+        self._hub: Hub | None = None
 
     @classmethod
     def connect(
@@ -114,6 +118,28 @@ class Penstock:
         self._made += 1
         self._faces[self._made] = bus
         return bus
+
+    def tail(
+        self, topic: str | Sequence[str], *, after: After | Mapping[str, After] = "latest", queue: int = QUEUE
+    ) -> Tail:
+        """Follow one topic or several without a group: everybody who does sees every message.
+
+        `after` is where to begin: "earliest", "latest", an entry id, an item's `position`, a message's UUID, a moment,
+        `Last(n)` or a durable `Cursor(name)`; or, for several topics, a mapping that says so for each. `queue` is how
+        far this follower may be behind the newest message before it is told of a gap and goes on with newer ones.
+        However many follow in this process, they share one connection.
+        """
+        topics = self._names_of(topic, "a tail")
+        for name in topics:
+            keys.check_topic(name)
+        if isinstance(after, Mapping):
+            after = {self.full_name(name): place for name, place in after.items()}
+        wires = {name: self._wires.get(name, _NATIVE) for name in topics}
+        return Tail(self._following, wires, starts_of(topics, after), queue, self._listeners)
+
+    async def forget_cursor(self, topic: str, name: str) -> bool:
+        """Remove a durable cursor of `tail`, which then holds back no trimming any more; False if there is none."""
+        return await self.backend.forget_cursor(self.full_name(topic), name)
 
     @property
     def faces(self) -> tuple[Bus, ...]:
@@ -182,6 +208,9 @@ class Penstock:
             self._stop.set()
             await self._idle.wait()
         backend, self._backend, self._is_stop_due = self._backend, None, False
+        hub, self._hub = self._hub, None
+        if hub is not None:
+            await hub.aclose()
         if backend is not None:
             await backend.aclose()
 
@@ -234,11 +263,17 @@ class Penstock:
     ) -> None:
         await self.aclose()
 
-    def _names_of(self, topic: str | Sequence[str]) -> list[str]:
+    def _following(self) -> Hub:
+        """Those who follow share what is read, until the app connects anew."""
+        if self._hub is None:
+            self._hub = Hub(self.backend, self._listeners)
+        return self._hub
+
+    def _names_of(self, topic: str | Sequence[str], what: str = "a bus") -> list[str]:
         given = [topic] if isinstance(topic, str) else list(topic) if isinstance(topic, (list, tuple)) else []
         names = [self.full_name(name) for name in given if isinstance(name, str) and name]
         if not names or len(set(names)) != len(given):
-            raise ConfigurationError(f"a bus needs the name of one topic, or a list of different ones, not {topic!r}")
+            raise ConfigurationError(f"{what} needs the name of one topic, or a list of different ones, not {topic!r}")
         return names
 
     def _view(self, wires: Mapping[str, Wire]) -> Callable[[], StreamBackend]:

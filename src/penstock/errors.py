@@ -14,11 +14,13 @@ PenstockError
 ├── TopicError                    the key is not what a topic must be
 │   ├── WrongKeyTypeError         another kind of value lives at that key
 │   ├── GroupMissingError         the stream or its group vanished, or never existed
-│   └── DataLossError             entries that a reader still needed are gone
+│   ├── DataLossError             entries that a reader still needed are gone
+│   └── CursorNotFoundError       the place a reader asked for is not in the topic
 ├── PublishError                  a message was not, or perhaps not, written
 │   ├── EncodeError               the body cannot be put on the wire
 │   ├── FencedError               a newer attempt writes the same part of a batch now
 │   ├── NotDurableError           it was written, but is not as safe as was asked for; carries the receipt's facts
+│   ├── PartlyPublishedError      some of its topics have it and others lack it; carries the id
 │   └── PublishUnknownError       it may or may not have been written; carries the id
 ├── JournalError                  records of attempts are missing in a journal, which says how many
 ├── LakeError                     the lake cannot be read, or not be written as asked
@@ -35,7 +37,7 @@ PenstockError
 Texts say what happened, to which topic, group or id, and what to do. None holds a password.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 
 class PenstockError(Exception):
@@ -101,6 +103,15 @@ class DataLossError(TopicError):
     """Entries that a reader still needed were trimmed, deleted, or went with their stream; the text says which."""
 
 
+class CursorNotFoundError(TopicError):
+    """What a reader wants to begin behind, a message or a cursor, is not there. Nothing was read."""
+
+    def __init__(self, topic: str, cursor: str, why: str) -> None:
+        super().__init__(f"topic {topic!r} cannot be read from {cursor!r}: {why}")
+        self.topic = topic
+        self.cursor = cursor
+
+
 class PublishError(PenstockError):
     """The message was not written, or, if it is a `PublishUnknownError`, perhaps not."""
 
@@ -128,6 +139,20 @@ class PublishUnknownError(PublishError):
         )
         self.topic = topic
         self.id = id
+
+
+class PartlyPublishedError(PublishError):
+    """A message that belongs on several topics is on some of them. Publish it again under `id`: that completes it."""
+
+    def __init__(self, id: str, written: Sequence[str], missing: "Mapping[str, Exception]") -> None:
+        reasons = "; ".join(f"{topic!r}: {error}" for topic, error in missing.items())
+        super().__init__(
+            f"message {id} is in {', '.join(map(repr, written))} and not known to be in {reasons}; publish it again"
+            " under that id within a day: what is missing is added, and nothing is there twice"
+        )
+        self.id = id
+        self.written = tuple(written)
+        self.missing = tuple(missing)
 
 
 class JournalError(PenstockError):

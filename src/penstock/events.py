@@ -191,6 +191,28 @@ class Replayed(Event, frozen=True):
     count: int
 
 
+class Gapped(Event, frozen=True):
+    """Somebody who follows the topic was told of a gap. `group` is empty, or the name of a durable cursor."""
+
+    after: str
+    upto: str | None
+    """What is missing lies between these entry ids; None if nobody knows where it ends."""
+
+    count: int | None
+    """None if nobody can know."""
+
+    reason: str
+
+
+class CursorSought(Event, frozen=True):
+    """A message to read on from could not be found by its id, so the topic's entries are looked through."""
+
+    id: str
+
+    limit: int
+    """How many entries are looked at, at most, from the newest on."""
+
+
 class PauseChanged(Event, frozen=True):
     """The group was paused, or resumed, and this worker obeys."""
 

@@ -14,6 +14,7 @@ from penstock.errors import ConfigurationError, ServerOutOfMemoryError, WrongKey
 from penstock.message import fields
 from penstock.message.message import Message
 from tests.support.proxy import Proxy
+from tests.support.servers import Server
 
 NOW = timedelta(0)
 HOUR = timedelta(hours=1)
@@ -362,6 +363,48 @@ async def test_bounding_takes_bounded_steps_and_never_a_letter_within_the_bounds
     left = await backend.read_dead(topic, count=1000)
     assert 350 <= len(left) == 1000 - sum(steps) < 450
     assert [letter.id for letter in left] == [f"{number}-1" for number in range(1001 - len(left), 1001)]
+
+
+async def test_a_few_letters_are_bounded_to_the_last_one(
+    backend: RedisBackend, topic: str, admin: "redis.Redis"
+) -> None:
+    for number in range(1, 21):
+        admin.xadd(keys.dead(topic), {"n": number}, id=f"{number}-1")
+    assert await backend.bound_dead(topic, "4-1", 100) == 3
+    assert await backend.bound_dead(topic, "0-0", 5, limit=10) == 0  # twelve are too many, and one node holds them
+    assert await backend.bound_dead(topic, "0-0", 5, limit=12) == 12
+    assert [letter.id for letter in await backend.read_dead(topic)] == [f"{number}-1" for number in range(16, 21)]
+
+
+async def test_a_copy_among_the_letters_leaves_the_entry_pending(
+    backend: RedisBackend, topic: str, admin: "redis.Redis"
+) -> None:
+    (entry,) = await lease(backend, topic, [1])
+    await backend.copy_dead(topic, "g", [DeadLetter(entry, "why")])
+    await backend.copy_dead(topic, "", [DeadLetter(entry, "of nobody")])
+    first, second = await backend.read_dead(topic)
+    assert (first.record.reason, first.record.group, first.record.entry, first.raw) == ("why", "g", entry.id, entry.raw)
+    assert admin.xpending(topic, "g")["pending"] == 1
+    result = await backend.replay_dead(topic, "g", [first, second], "r")
+    assert (result.ok, list(result.refused)) == ((first.id,), [second.id])
+
+
+async def test_letters_can_be_kept_elsewhere(server: Server, topic: str, admin: "redis.Redis") -> None:
+    def elsewhere(name: str) -> str:
+        return keys.dead_under("dead:letters", name)
+
+    async with await RedisBackend.connect(server.url, dead=elsewhere) as backend:
+        (entry,) = await lease(backend, topic, [1])
+        again = await backend.another()
+        assert await again.settle(topic, "g", "c", dead=[DeadLetter(entry, "why")]) == Settled(ok=1)
+        await again.aclose()
+        view = backend.speaking({})
+        assert [letter.record.reason for letter in await view.read_dead(topic)] == ["why"]
+        assert (await backend.inspect(topic)).dead == await backend.count_dead(topic) == 1
+        assert admin.xlen(f"dead:letters:{topic}") == 1
+        assert not admin.exists(keys.dead(topic))
+        await backend.replay_dead(topic, "g", await backend.read_dead(topic), "r")
+        assert await backend.count_dead(topic) == 0
 
 
 async def test_a_topic_without_dead_letters_has_none(backend: RedisBackend, topic: str, admin: "redis.Redis") -> None:

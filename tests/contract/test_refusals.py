@@ -281,7 +281,7 @@ async def test_a_user_without_rights_is_told_for_every_verb(
 
 KEEP_OFF_THE_TOPIC = {
     "promote", "take_turn", "leave_turn", "read_dead", "read_dead, backwards", "count_dead", "replay_dead",
-    "purge_dead", "bound_dead", "claim_handling", "release_handling", "pause", "resume", "register",
+    "purge_dead", "copy_dead", "bound_dead", "claim_handling", "release_handling", "pause", "resume", "register",
 }  # fmt: skip
 
 
@@ -316,6 +316,7 @@ AUXILIARY: list[tuple[Callable[[str], str], str]] = [
     (keys.dead, "replay_dead"),
     (lambda t: keys.retry(t, "g"), "replay_dead"),
     (keys.dead, "purge_dead"),
+    (keys.dead, "copy_dead"),
     (keys.dead, "bound_dead"),
     (lambda t: keys.starts(t, "g"), "complete_handling"),
     (keys.cursors, "trim"),

@@ -15,14 +15,17 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from redis.crc import key_slot
 
+from penstock import Penstock
 from penstock.backend import keys
 from penstock.backend.base import StreamBackend
-from penstock.backend.entry import ClaimedMessage, DeadLetter, Handling, Park, Settled
+from penstock.backend.entry import ClaimedMessage, DeadLetter, Handling, Moved, Park, Settled
 from penstock.backend.redis import RedisBackend
 from penstock.backend.redis.scripts import load
+from penstock.backend.survey import Position
 from penstock.errors import ConfigurationError
 from penstock.message.message import Message
 from tests.support.servers import Server, free_port
+from tests.support.waiting import blocked
 
 NOW = timedelta(0)
 HOUR = timedelta(hours=1)
@@ -35,7 +38,8 @@ NAMED: dict[str, Callable[[str, str], str]] = {
     "replayed": lambda topic, name: keys.handled(topic, "g", "u", name),
 }  # fmt: skip
 SINGLE: dict[str, Callable[[str], str]] = {
-    "dead": keys.dead, "cursors": keys.cursors, "groups": keys.groups, "later": keys.later, "paused": keys.paused
+    "dead": keys.dead, "cursors": keys.cursors, "groups": keys.groups, "later": keys.later, "paused": keys.paused,
+    "obeyed": keys.obeyed,
 }  # fmt: skip
 
 
@@ -114,6 +118,9 @@ async def live(backend: Any, topic: str, group: str) -> None:
     assert await backend.leave_turn(topic, group, token) is True
     await live_together(backend, topic, f"{group}:2")
     await live_watching(backend, topic, f"{group}:2")
+    await live_following(backend, topic, group)
+    await backend.copy_dead(topic, group, [DeadLetter(entries[0], "why")])
+    assert await backend.cut(topic, 1000) == 0
 
 
 async def live_together(backend: Any, topic: str, group: str) -> None:
@@ -141,6 +148,7 @@ async def live_watching(backend: Any, topic: str, group: str) -> None:
     for name in (group, "other"):
         await backend.pause(topic, name)
     await backend.resume(topic, "other")
+    assert await backend.obey(topic, "other", paused=True, epoch="e", command_id="1-0")
     assert (await backend.watch(topic, group)).paused
     assert len(await backend.consumers(topic, group)) == 2
     assert await backend.forget_idle(topic, group, NOW) == 1
@@ -149,6 +157,22 @@ async def live_watching(backend: Any, topic: str, group: str) -> None:
     assert group in [one.name for one in (await backend.inspect(topic)).groups]
     await backend.speaking({}).aclose()
     await (await backend.another()).aclose()
+
+
+async def live_following(backend: Any, topic: str, cursor: str) -> None:
+    assert backend.slot(topic) == key_slot(topic.encode())
+    seen = await backend.glimpse(topic, "0-0", 1)
+    assert await backend.read_before(topic, seen.survey.first, 5) == []
+    message = (await backend.read_range(topic, "-", "+", 1))[0].message
+    assert (await backend.find_near(topic, message.id, HOUR))[1]
+    start = Position("0-0", 0, seen.survey.epoch)
+    for name in (cursor, "other"):
+        assert await backend.hold_cursor(topic, name, start) == start
+    assert await backend.move_cursor(topic, cursor, Position(seen.survey.newest, 1, start.epoch)) is Moved.MOVED
+    assert await backend.forget_cursor(topic, "other") is True
+    bell = backend.bell()
+    assert await bell.rings({topic: "0-0"}, HOUR) == {topic}
+    bell.close()
 
 
 async def live_later(backend: Any, topic: str) -> None:
@@ -190,10 +214,29 @@ async def test_every_verb_keeps_to_the_slot_of_its_topic(cluster: Server, topic:
     assert slots == {key_slot(topic.encode())}
     kinds = {key.rpartition(":")[2].partition("/")[0] for key in found if key != topic}
     assert kinds == {
-        "dead", "groups", "handled", "later", "once", "parked", "paused", "retry", "starts", "steals", "turn"
+        "cursors", "dead", "groups", "handled", "later", "obeyed", "once", "parked", "paused", "retry", "starts",
+        "steals", "turn",
     }  # fmt: skip
     verbs = {name for name, _ in inspect.getmembers(StreamBackend, inspect.isfunction) if not name.startswith("_")}
     assert recorder.called == verbs - {"aclose"}
+
+
+async def test_topics_of_different_slots_are_followed_together(cluster: Server) -> None:
+    names = [f"slot:{number}" for number in range(5)]
+    assert len({key_slot(name.encode()) for name in names}) == 5
+    async with Penstock.connect(cluster.url) as app, app.tail(names) as tail:
+        for number in range(3):
+            for name in names:
+                await app.bus(name).publish({"n": number})
+        async with asyncio.timeout(10):
+            items = [await anext(tail) for _ in range(15)]
+        waiting = asyncio.create_task(anext(tail))
+        with cluster.client() as admin:
+            await blocked(admin, readers=5)
+            assert admin.info("clients")["blocked_clients"] == 5, "a reader for each slot, and nobody else"
+        waiting.cancel()
+        await asyncio.wait([waiting])
+    assert {item.topic: item.message.body["n"] for item in items} == dict.fromkeys(names, 2)
 
 
 async def test_keys_of_two_slots_in_one_script_would_have_been_refused(cluster: Server) -> None:

@@ -184,3 +184,20 @@ async def test_a_floor_must_be_an_entry_id(backend: RedisBackend, topic: str, fl
 async def test_a_bound_must_be_a_number_of_entries(backend: RedisBackend, topic: str) -> None:
     with pytest.raises(ConfigurationError, match="max_entries"):
         await backend.trim(topic, "1-1", max_entries=-1)
+
+
+async def test_a_cut_drops_the_oldest_whoever_needs_them_and_tells(
+    backend: RedisBackend, topic: str, admin: "redis.Redis"
+) -> None:
+    await backend.create_group(topic, "g")
+    await backend.watch(topic, "g")
+    await publish(backend, topic, 1000)
+    await backend.read_new(topic, "g", "c", 10, NOW)
+    steps = []
+    while removed := await backend.cut(topic, 150, limit=300):
+        steps.append(removed)
+    assert max(steps) <= 300
+    assert 150 <= admin.xlen(topic) < 250
+    assert (await backend.watch(topic, "g")).missed == 990 - admin.xlen(topic)
+    with pytest.raises(ConfigurationError, match="max_entries"):
+        await backend.cut(topic, -1)

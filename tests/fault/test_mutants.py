@@ -21,6 +21,10 @@ MUTANTS = {
     "length-trim": ("test_trimming.py::test_retention_takes_nothing_that_a_slow_group_still_needs", "I1"),
     "no-fence": ("test_fencing.py::test_a_worker_that_was_frozen_past_its_lease_settles_nothing", "I4"),
     "retry-on-the-topic": ("test_retries.py::test_what_one_group_retries_the_other_never_sees_again", "I3"),
+    "silent-gap": (
+        "test_followers.py::test_a_thousand_followers_share_one_connection_and_miss_nothing_unannounced",
+        "AssertionError",
+    ),
     "blame-by-times-delivered": (
         "test_at_least_once.py::test_what_a_killed_worker_had_begun_is_handled_by_another",
         "I5",

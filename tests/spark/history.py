@@ -5,10 +5,9 @@ from dataclasses import dataclass, field
 
 import redis
 
+from penstock.backend.survey import Position, Survey, Verdict, judge
 from penstock.spark.options.boundaries import FIRST_ID
 from penstock.spark.source.cursors import Cursors
-from penstock.spark.source.loss import Survey, Verdict, judge
-from penstock.spark.source.offsets import Position
 
 _CHANCES = {
     "add": 40, "read": 20, "trim": 14, "delete": 14, "reload": 6, "keep": 10, "drop": 2, "swap": 2, "fall_back": 20,

@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 import redis
 
+from penstock.backend.survey import Position
 from penstock.errors import LakeError
 from penstock.lake import Commit, Lake, Reached, Snapshot
 from penstock.spark.pipelines.archive import Archive
 from penstock.spark.pipelines.archived_batches import ArchivedBatches
 from penstock.spark.pipelines.batches import StagedBatch
 from penstock.spark.queries.place import Place
-from penstock.spark.source.offsets import Offset, Piece, Position
+from penstock.spark.source.offsets import Offset, Piece
 from tests.support.servers import Server
 
 

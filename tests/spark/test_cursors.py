@@ -8,11 +8,11 @@ import redis
 
 from penstock.backend.address import parse
 from penstock.backend.keys import OWN_GROUP
+from penstock.backend.survey import Position
 from penstock.errors import ConfigurationError
 from penstock.spark.connection.driver_link import Line
 from penstock.spark.options.boundaries import EARLIEST, GROUP, LATEST, Place, read_place
 from penstock.spark.source.cursors import Cursors
-from penstock.spark.source.offsets import Position
 from penstock.spark.source.walking import count_entries
 from tests.support.servers import Server
 

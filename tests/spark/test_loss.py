@@ -12,10 +12,10 @@ import pytest
 import redis
 
 from penstock.backend.address import parse
+from penstock.backend.survey import Position, Survey, judge
 from penstock.spark.connection.driver_link import Line
 from penstock.spark.source.cursors import Cursors
-from penstock.spark.source.loss import Survey, judge, loss_error
-from penstock.spark.source.offsets import Position
+from penstock.spark.source.loss import loss_error
 from tests.spark.history import History
 from tests.spark.size import FULL
 from tests.support.servers import Server

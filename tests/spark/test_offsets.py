@@ -4,8 +4,9 @@ import json
 
 import pytest
 
+from penstock.backend.survey import Position
 from penstock.errors import ConfigurationError
-from penstock.spark.source.offsets import Offset, Piece, Position
+from penstock.spark.source.offsets import Offset, Piece
 
 OFFSET = Offset(
     {"b": Position("5-0", 3, "ab"), "a": Position("7-1", 12, "cd")},

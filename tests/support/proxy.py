@@ -23,6 +23,8 @@ class Proxy:
         self.held = 0
         self.refused = 0
         self.connections = 0
+        self.requests = 0
+        """How often a client sent something; what it sends in one write counts once."""
         self.refusing = False
         self._trigger: bytes | None = None
         self._passed = 0
@@ -129,6 +131,7 @@ class _Wire:
     async def requests(self) -> None:
         try:
             while data := await self._reader.read(1 << 20):
+                self._proxy.requests += 1
                 await self._proxy.hold()
                 self._swallow = self._swallow or self._proxy.hits(data)
                 self._server_writer.write(data)

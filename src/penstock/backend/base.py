@@ -9,6 +9,7 @@ reply does no harm. Streams are named by their key: a topic, or a group's retry 
 from collections.abc import Mapping
 from typing import Protocol, Self
 
+from penstock.backend.contract.following import Follows
 from penstock.backend.contract.letters import KeepsLetters
 from penstock.backend.contract.publishing import Publishes
 from penstock.backend.contract.reading import Reads
@@ -18,7 +19,7 @@ from penstock.backend.contract.upkeep import LooksAfter
 from penstock.message.wire import Wire
 
 
-class StreamBackend(Publishes, Reads, Settles, KeepsLetters, LooksAfter, TakesTurns, Protocol):
+class StreamBackend(Publishes, Reads, Settles, KeepsLetters, LooksAfter, TakesTurns, Follows, Protocol):
     """What the delivery engine needs of a server that keeps streams."""
 
     async def another(self) -> Self:

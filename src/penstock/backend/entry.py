@@ -3,10 +3,11 @@
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import Enum
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from msgspec import Struct, structs
 
+from penstock.backend.survey import Survey
 from penstock.errors import MalformedError
 from penstock.message.message import Message
 
@@ -245,3 +246,36 @@ class Trimmed(Struct, frozen=True):
 
     pinned_by: str | None
     """What holds the horizon back, if it is not the requested floor: a group, a cursor, or that nobody reads yet."""
+
+
+class Stored(NamedTuple):
+    """An entry as it is stored, for those who read without a group."""
+
+    id: str
+    fields: list[bytes]
+
+
+class Glimpse(Struct, frozen=True):
+    """A topic and what lies behind a place in it, seen at one moment."""
+
+    survey: Survey | None
+    """None if there is no such stream."""
+
+    entries: list[Stored]
+
+    complete: bool
+    """These are all there are behind the place."""
+
+
+class Moved(Enum):
+    """What became of a durable cursor that was to be moved."""
+
+    MOVED = "moved"
+    AHEAD = "ahead"
+    """It was there already, or further."""
+
+    OTHER = "other"
+    """The stream is not the one of that position any more; the cursor stays where it is."""
+
+    FORGOTTEN = "forgotten"
+    """There is no such cursor: somebody removed it."""

@@ -4,14 +4,16 @@
 |-----------------------------------------|--------|-------|
 | `<topic>`                               | stream | the messages; exactly the name the user gave |
 | `penstock:{<slot>}:<topic>:dead`        | stream | dead letters of every group of the topic |
+| `<prefix>:<topic>`                      | stream | the same, for the stream manager, which says where they are to be |
 | `penstock:{<slot>}:<topic>:handled/<g>/<uuid>[/<replay>]` | string | `done`, or the entry that g handles it as |
 | `penstock:{<slot>}:<topic>:later`       | zset   | messages that are not due yet, by due time in ms |
-| `penstock:{<slot>}:<topic>:cursors`     | hash   | durable cursor name → entry id; each holds back trimming |
+| `penstock:{<slot>}:<topic>:cursors`     | hash   | durable cursor name → entry id, epoch, ordinal; it holds trimming |
 | `penstock:{<slot>}:<topic>:fence/<q>`   | hash   | Spark query q: part → batch and rows written; `done` → batch |
 | `penstock:{<slot>}:<topic>:fence/<q>/<part>` | string | who writes this part; `done`: the batch that is done |
 | `penstock:{<slot>}:<topic>:once/<uuid>` | string | where a message published once is, or empty; expires |
 | `penstock:{<slot>}:<topic>:groups`      | hash   | group → how it stood when it was last looked at |
 | `penstock:{<slot>}:<topic>:paused`      | set    | groups that are to read nothing for now |
+| `penstock:{<slot>}:<topic>:obeyed`      | hash   | group → epoch and id of the command it obeyed last |
 | `penstock:{<slot>}:<topic>:parked/<g>`  | zset   | failed deliveries of group g, by due time in ms |
 | `penstock:{<slot>}:<topic>:retry/<g>`   | stream | deliveries of group g that became due; read by g alone |
 | `penstock:{<slot>}:<topic>:starts/<g>`  | hash   | suspect entry of g → how often it was started, token of the last |
@@ -42,6 +44,11 @@ _LONGEST_NAME = 1024
 
 def dead(topic: str) -> str:
     return _aux(topic, "dead")
+
+
+def dead_under(prefix: str, topic: str) -> str:
+    """Where the stream manager's users look for dead letters. It need not share the topic's slot."""
+    return f"{prefix}:{topic}"
 
 
 def cursors(topic: str) -> str:
@@ -97,6 +104,10 @@ def note_field(stream: str, group: str) -> str:
 
 def paused(topic: str) -> str:
     return _aux(topic, "paused")
+
+
+def obeyed(topic: str) -> str:
+    return _aux(topic, "obeyed")
 
 
 def steals(topic: str, group: str) -> str:

@@ -1,10 +1,11 @@
 """The bus, as its user sees it."""
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from penstock.backend.base import StreamBackend
 from penstock.bus.handlers import Handlers, Middleware
@@ -14,7 +15,7 @@ from penstock.delivery.duty import Duty
 from penstock.delivery.leases import LeaseKeeper
 from penstock.delivery.plan import Plan
 from penstock.delivery.threads import HandlerThreads
-from penstock.delivery.together import run_together
+from penstock.delivery.together import ended_with, run_together
 from penstock.delivery.worker import Worker
 from penstock.errors import ConfigurationError, PenstockError
 from penstock.events import Listeners, Scope, Trouble
@@ -25,6 +26,11 @@ if TYPE_CHECKING:
     from penstock.telemetry.tracing import Tracing
 
 F = TypeVar("F", bound=Callable[[Any], Any])
+
+Companion: TypeAlias = Callable[[asyncio.Event], AbstractAsyncContextManager[Callable[[], Coroutine[Any, Any, None]]]]
+"""What goes along with a running bus: entered before anything is read, it gives what runs beside the workers.
+
+Its event ends this bus, and no other: it ends when that is set, and may set it."""
 
 
 class Bus:
@@ -50,6 +56,7 @@ class Bus:
         self._terms = plan
         self._is_running = False
         self._handlers = Handlers(tuple(wires.values()))
+        self._companions: list[Companion] = []
         # Nothing here leads back to the bus: one that is made for a single publish must go without the collector.
         tell = partial(_tell, listeners, self.group or "")
         self._publishers = {topic: Publisher(backend, topic, trace, tell) for topic in wires}
@@ -104,6 +111,11 @@ class Bus:
         self._check_can_register()
         self._handlers.add_middleware(function, getattr(function, "around_batch", None))
         return function
+
+    def accompany(self, companion: Companion) -> None:
+        """Have `companion` go along whenever this bus runs. If it fails, the bus drains, and `run` raises its error."""
+        self._check_can_register()
+        self._companions.append(companion)
 
     def trace(self, tracing: "Tracing") -> None:
         """Trace every delivery. `Penstock.trace` sees to it."""
@@ -170,7 +182,10 @@ class Bus:
             plans = [replace(terms, topic=topic, consumer="") for topic in self.topics]
             duties = [Duty(plan, self._backend(), self._listeners) for plan in plans]
             workers = [Worker(duty, keeper, route.one, sort) for duty in duties]
-            await run_together([worker.run(stop) for worker in workers], stop)
+            async with AsyncExitStack() as stack:
+                ending = await stack.enter_async_context(ended_with(stop)) if self._companions else stop
+                beside = [await stack.enter_async_context(one(ending)) for one in self._companions]
+                await run_together([*[worker.run(ending) for worker in workers], *[one() for one in beside]], ending)
         finally:
             self._is_running = False
             threads.close()

@@ -23,8 +23,8 @@ def check_target(target: str) -> None:
         raise UsageError(f"say which app to run as MODULE:APP, as in shop.orders:app, not as {target!r}.")
 
 
-def load_app(target: str) -> Penstock:
-    """The app that `target` names, with at least one handler. Modules in the current directory can be imported."""
+def load_app(target: str, *, handled: bool = True) -> Penstock:
+    """The app that `target` names; if `handled`, with a handler. Modules in the current directory can be imported."""
     check_target(target)
     module_name, _, path = target.partition(":")
     module = import_users_module(module_name)
@@ -35,7 +35,7 @@ def load_app(target: str) -> Penstock:
         found = getattr(found, name)
     if not isinstance(found, Penstock):
         raise UsageError(f"{target} is a {type(found).__name__}, not a Penstock: {_suggestion(module)}.")
-    if not found.handled_faces:
+    if handled and not found.handled_faces:
         raise UsageError(
             f"{target} has no handlers, so there is nothing to run: register them with @bus.on(...) in {module_name!r},"
             " or in a module that it imports."

@@ -31,6 +31,13 @@ app.command(
     help="Run the handlers of an app until SIGTERM or Ctrl-C, then drain; asked twice, end at once."
     "\n\nExit code 0: drained. 1: it could not start, or did not end in time. 2: the command line makes no sense.",
 )
+app.command(
+    "penstock.cli.serve:serve",
+    name="serve",
+    help="Serve topics over HTTP: followed as server-sent events, published to by POST."
+    "\n\nExit code 0: asked to stop, and stopped. 1: it could not start, or did not end in time. 2: the command line"
+    " makes no sense.",
+)
 spark = App(name="spark", help="Streams in and out of Spark.", help_format="plaintext")
 spark.command(
     "penstock.cli.spark:doctor",

@@ -44,7 +44,7 @@ class Janitor:
         retention = self._plan.options.retention
         if retention is None:
             return
-        floor = _id_before(retention.keep)
+        floor = id_before(retention.keep)
         for _ in range(_MOST_STEPS):
             trimmed = await self._duty.backend.trim(
                 self._plan.topic, floor, _PER_STEP, max_entries=retention.max_entries
@@ -60,7 +60,7 @@ class Janitor:
         bounds, dropped = self._plan.options.dead_letters, 0
         for _ in range(_MOST_STEPS):
             step = await self._duty.backend.bound_dead(
-                self._plan.topic, _id_before(bounds.keep), bounds.max_entries, _PER_STEP
+                self._plan.topic, id_before(bounds.keep), bounds.max_entries, _PER_STEP
             )
             dropped += step
             if not step:
@@ -69,6 +69,6 @@ class Janitor:
             self._duty.tell(DeadLettersDropped, dropped)
 
 
-def _id_before(age: timedelta) -> str:
+def id_before(age: timedelta) -> str:
     """The smallest entry id younger than `age`. By our clock: it only decides how long settled entries are kept."""
     return f"{max(0, int((time.time() - age.total_seconds()) * 1000))}-0"

@@ -32,10 +32,14 @@ class Promoter:
         while True:
             wait = _POLL_SECONDS
             try:
-                wait = min(await self._promote(self._retries), await self._promote(self._delayed))
+                wait = await self.promote()
             except PenstockError as error:
                 self._duty.trouble(Scope.UPKEEP, error)
             await self._sleep(wait)
+
+    async def promote(self) -> float:
+        """Move all that is due now; returns after how many seconds to look again."""
+        return min(await self._promote(self._retries), await self._promote(self._delayed))
 
     async def _promote(self, some: "Callable[[], Awaitable[tuple[int, timedelta | None]]]") -> float:
         """Move all that is due, a bounded number at a time; returns how long to wait."""

@@ -1,8 +1,8 @@
 """Running things that live and end together, or to their end."""
 
 import asyncio
-from collections.abc import Coroutine, Iterable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Coroutine, Iterable
+from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -21,6 +21,22 @@ async def to_the_end(work: Coroutine[Any, Any, T]) -> T:
         if not task.cancelled():
             task.exception()  # collected: nobody is left whom it could trouble
         raise
+
+
+@asynccontextmanager
+async def ended_with(outer: asyncio.Event) -> AsyncIterator[asyncio.Event]:
+    """An event of one's own, which is set when `outer` is, or earlier by whoever wants this part alone to end."""
+    inner = asyncio.Event()
+
+    async def pass_on() -> None:
+        await outer.wait()
+        inner.set()
+
+    passing = asyncio.create_task(pass_on())
+    try:
+        yield inner
+    finally:
+        passing.cancel()
 
 
 async def run_together(works: Iterable[Coroutine[Any, Any, None]], stop: asyncio.Event) -> None:

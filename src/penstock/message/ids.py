@@ -63,6 +63,14 @@ def canonical_all(raw: Sequence[bytes]) -> list[str] | None:
     return lines.decode("ascii").split("\n")
 
 
+def milliseconds_of(id: str) -> int | None:
+    """When a UUIDv7 was made, in milliseconds since 1970 by its maker's clock; None for anything else."""
+    text = canonical(id)
+    if text is None or text[14] != "7" or text[19] not in "89ab":
+        return None
+    return int(text[:8] + text[9:13], 16)
+
+
 def foreign_id(topic: str, raw: bytes) -> str:
     """The UUIDv5 that stands for an id which is no UUID: the same for the same topic and bytes, everywhere."""
     return _uuid5(_topic_namespace(_FOREIGN, topic), raw)

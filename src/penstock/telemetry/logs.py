@@ -82,6 +82,12 @@ _STYLES: dict[type[Event], _Style] = {
     events.Trimmed: _Style(logging.DEBUG, "%(removed)d settled entries trimmed up to %(horizon)s"),
     events.DeadLettersDropped: _Style(logging.INFO, "%(count)d dead letters dropped: too many, or too old"),
     events.Replayed: _Style(logging.INFO, "%(count)d dead letters replayed as %(replay_id)s"),
+    events.Gapped: _Style(
+        logging.WARNING, "a follower missed what lies between %(after)s and %(upto)s, how many: %(count)s; %(reason)s"
+    ),
+    events.CursorSought: _Style(
+        logging.INFO, "looking through up to %(limit)d entries for message %(message_id)s, to read on behind it"
+    ),
     events.PauseChanged: _Style(logging.INFO, "paused: %(paused)s"),
     events.Trouble: _Style(logging.WARNING, f"trouble in %(scope)s: {_ERROR}"),
 }  # fmt: skip

@@ -42,6 +42,9 @@ _COUNTED: dict[type[Event], tuple[str, str, Callable[[Any], float]]] = {
     events.Trimmed: ("trimmed", "Settled entries dropped from the topic.", lambda event: event.removed),
     events.DeadLettersDropped: ("dead_letters_dropped", "Dead letters that fell off: too many or too old.",
                                 lambda event: event.count),
+    events.Gapped: ("follower_gaps", "Gaps that followers without a group were told of.", lambda event: 1),
+    events.CursorSought: ("cursor_scans", "Times a topic was looked through for a message to read on behind.",
+                          lambda event: 1),
     events.Replayed: ("replayed", "Dead letters given back to their group.", lambda event: event.count),
 }  # fmt: skip
 _GROUP = ("topic", "group")

@@ -37,6 +37,8 @@ class Recorder:
     Trimmed = events.Trimmed
     DeadLettersDropped = events.DeadLettersDropped
     Replayed = events.Replayed
+    Gapped = events.Gapped
+    CursorSought = events.CursorSought
     PauseChanged = events.PauseChanged
     Trouble = events.Trouble
 

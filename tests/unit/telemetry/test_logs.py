@@ -32,6 +32,8 @@ LEVELS = {
     events.Trimmed: logging.DEBUG,
     events.DeadLettersDropped: logging.INFO,
     events.Replayed: logging.INFO,
+    events.Gapped: logging.WARNING,
+    events.CursorSought: logging.INFO,
     events.PauseChanged: logging.INFO,
     events.Trouble: logging.WARNING,
 }

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from penstock.backend.entry import Letter, Replayed
+from penstock.backend.entry import DeadLetter, Letter, Replayed
 
 
 class KeepsLetters(Protocol):
@@ -38,11 +38,19 @@ class KeepsLetters(Protocol):
         """Drop these dead letters for good; returns how many were there. Idempotent."""
         ...
 
+    async def copy_dead(self, topic: str, group: str, letters: Sequence[DeadLetter]) -> None:
+        """Add letters and settle nothing: for entries that nobody holds for us, or that are to stay pending.
+
+        Sent once each. If it raises, none or some were added. A letter of no group has the group "", and cannot be
+        replayed.
+        """
+        ...
+
     async def bound_dead(self, topic: str, oldest: str, most: int, limit: int = 1000) -> int:
         """Drop dead letters older than the id `oldest`, and the oldest ones beyond `most`; returns how many fell off.
 
-        Never drops one that is within both bounds, nor more than `limit` at a time: repeat while it drops any. The
-        server drops nodes of a stream as a whole, so up to a node's entries (100, or `stream-node-max-entries`) beyond
-        the bounds stay; a smaller `limit` may drop nothing at all. Atomic.
+        Never drops one that is within both bounds, nor more than `limit` at a time: repeat while it drops any. Of more
+        letters than `limit`, old ones that share a node of the stream with younger ones (100 at most, or
+        `stream-node-max-entries`) stay as long as these. Atomic.
         """
         ...

@@ -46,6 +46,15 @@ class LooksAfter(Protocol):
         """Take `pause` back. Idempotent."""
         ...
 
+    async def obey(self, topic: str, group: str, *, paused: bool, epoch: str, command_id: str) -> bool:
+        """`pause` or `resume`, as the entry of that id in a control topic of that epoch says. Atomic, idempotent.
+
+        False, and nothing changes, if that entry or a later one was obeyed already, by anybody: however many read the
+        commands, each at its own pace, the last one counts. After a lost answer it is sent again, and may be False then
+        although it was this call.
+        """
+        ...
+
     async def register(self, topic: str) -> None:
         """Note that this topic is one of ours. Idempotent."""
         ...
@@ -87,5 +96,14 @@ class LooksAfter(Protocol):
         If there are more than `max_entries` then, younger ones go too, as many as are too many, the oldest first; but
         none that somebody has not settled or passed. Looks at about `limit` entries; repeat while it removes any.
         Atomic with the look at the groups, and with the count. A topic that nobody reads yet is not trimmed.
+        """
+        ...
+
+    async def cut(self, topic: str, max_entries: int, limit: int = 1000) -> int:
+        """Drop the oldest entries beyond `max_entries`, whoever still needs them; returns how many.
+
+        What a group had not read is lost to it, and `watch` tells; what it holds comes back as `lost`. Drops nodes of
+        the stream as a whole, so up to a node's entries (100, or `stream-node-max-entries`) more may stay, and no more
+        than `limit` at a time: repeat while it drops any. Atomic.
         """
         ...

@@ -2,16 +2,19 @@
 
 import asyncio
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Self
 
 import redis.asyncio
 
+from penstock.backend import keys
 from penstock.backend.address import Address, resolve
 from penstock.backend.base import StreamBackend
 from penstock.backend.embedded import EmbeddedServer
+from penstock.backend.redis.cursors import Cursors
 from penstock.backend.redis.durable import Durable
+from penstock.backend.redis.following import Following
 from penstock.backend.redis.handled import Handled
 from penstock.backend.redis.inspecting import Inspecting
 from penstock.backend.redis.later import Later
@@ -28,7 +31,20 @@ from penstock.message.wire import Wire
 
 
 class RedisBackend(
-    Durable, Once, Stopping, Upkeep, Sightings, Registry, Inspecting, Later, Handled, Letters, Turns, StreamBackend
+    Durable,
+    Once,
+    Stopping,
+    Upkeep,
+    Sightings,
+    Registry,
+    Inspecting,
+    Later,
+    Handled,
+    Letters,
+    Turns,
+    Following,
+    Cursors,
+    StreamBackend,
 ):
     """Every verb of `StreamBackend`; made by `connect` or `from_client`, closed by `aclose` or `async with`."""
 
@@ -40,26 +56,34 @@ class RedisBackend(
         wires: Mapping[str, Wire] | None = None,
         server: EmbeddedServer | None = None,
         is_view: bool = False,
+        dead: Callable[[str], str] = keys.dead,
     ) -> None:
         super().__init__(links, wire or Wire(), {} if wires is None else wires)
         self._server = server
         self._is_view = is_view
+        self._dead = dead
 
     @classmethod
     async def connect(
-        cls, url: str | None = None, *, wire: Wire | None = None, wires: Mapping[str, Wire] | None = None
+        cls,
+        url: str | None = None,
+        *,
+        wire: Wire | None = None,
+        wires: Mapping[str, Wire] | None = None,
+        dead: Callable[[str], str] = keys.dead,
     ) -> Self:
         """Connect to `url`, else to $PENSTOCK_URL, else to the embedded server (and say so).
 
         Returns when the server has answered, or raises within five seconds, naming what to do. `wires` gives single
-        topics a wire format of their own; `wire` is for all others.
+        topics a wire format of their own; `wire` is for all others. `dead` says in which stream a topic's dead letters
+        are: only who knows it finds them there.
         """
         address = resolve(url)
         server = None
         if address.kind == "embedded":
             server = await _started(address)
             address = resolve(server.url)
-        return await cls._at(Opener.to(address), wire, wires, server)
+        return await cls._at(Opener.to(address), wire, wires, server, dead)
 
     @classmethod
     async def from_client(
@@ -68,15 +92,16 @@ class RedisBackend(
         *,
         wire: Wire | None = None,
         wires: Mapping[str, Wire] | None = None,
+        dead: Callable[[str], str] = keys.dead,
     ) -> Self:
         """Connect where `client` does, as the same user, on connections of our own. The client stays the caller's."""
-        return await cls._at(Opener.like(client), wire, wires)
+        return await cls._at(Opener.like(client), wire, wires, dead=dead)
 
     async def another(self) -> Self:
-        return await self._at(self._links.opener.again(), self._default_wire, self._wires)
+        return await self._at(self._links.opener.again(), self._default_wire, self._wires, dead=self._dead)
 
     def speaking(self, wires: Mapping[str, Wire]) -> Self:
-        return type(self)(self._links, wire=self._default_wire, wires=wires, is_view=True)
+        return type(self)(self._links, wire=self._default_wire, wires=wires, is_view=True, dead=self._dead)
 
     async def aclose(self) -> None:
         """Close our connections. What was read and not settled stays pending, for others to reclaim."""
@@ -102,9 +127,14 @@ class RedisBackend(
 
     @classmethod
     async def _at(
-        cls, opener: Opener, wire: Wire | None, wires: Mapping[str, Wire] | None, server: EmbeddedServer | None = None
+        cls,
+        opener: Opener,
+        wire: Wire | None,
+        wires: Mapping[str, Wire] | None,
+        server: EmbeddedServer | None = None,
+        dead: Callable[[str], str] = keys.dead,
     ) -> Self:
-        backend = cls(Links(opener), wire=wire, wires=wires, server=server)
+        backend = cls(Links(opener), wire=wire, wires=wires, server=server, dead=dead)
         try:
             await backend._links.shared()
         except BaseException:

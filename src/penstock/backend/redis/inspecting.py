@@ -53,7 +53,7 @@ class Inspecting(Verbs):
         return msgspec.structs.replace(_topic(topic, reply), groups=tuple(groups))
 
     async def _inspect(self, topic: str, groups: Sequence[bytes]) -> Any:
-        names = [keys.dead, keys.later, keys.cursors, keys.groups, keys.paused]
+        names = [self._dead, keys.later, keys.cursors, keys.groups, keys.paused]
         used = [topic, *(name(topic) for name in names)]
         args: list[Word] = [keys.OWN_GROUP, _BYTES_PER_SCRIPT]
         for raw in groups:
@@ -92,7 +92,9 @@ def _topic(topic: str, reply: Any) -> TopicFacts:
         dead=dead,
         later=later,
         later_due=_moment(due),
-        cursors={_text(name): _text(id) for name, id in zip(cursors[::2], cursors[1::2], strict=True)},
+        cursors={
+            _text(name): _text(held).partition(" ")[0] for name, held in zip(cursors[::2], cursors[1::2], strict=True)
+        },
     )
 
 

@@ -71,7 +71,7 @@ class Later(Verbs):
         whole_number("limit", limit)
         last_words = unopenable(topic, "", datetime.now(UTC), _NO_USE)
         args = (int(keys.may_create(topic)), limit, _PREFIX_BYTES, *last_words)
-        names = [keys.later(topic), topic, keys.dead(topic)]
+        names = [keys.later(topic), topic, self._dead(topic)]
         doing = f"cannot append messages that are due to {topic!r}"
         moved, next_ms = await self._links.script(doing, load("promote_later"), names, *args)
         if moved < 0:

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from penstock.backend import keys
-from penstock.backend.entry import Letter, Replayed
-from penstock.backend.parcel import open_letter, replayed_record
+from penstock.backend.entry import DeadLetter, Letter, Replayed
+from penstock.backend.parcel import dead_fields, open_letter, replayed_record
 from penstock.backend.redis.links import Word
 from penstock.backend.redis.scripts import load
 from penstock.backend.redis.verbs import (
@@ -26,7 +26,7 @@ _IDS_PER_CALL = 1000
 
 
 class Letters(Verbs):
-    """`read_dead`, `count_dead`, `replay_dead`, `purge_dead` and `bound_dead` of the Redis backend."""
+    """`read_dead`, `count_dead`, `replay_dead`, `purge_dead`, `copy_dead` and `bound_dead` of the Redis backend."""
 
     async def read_dead(
         self, topic: str, start: str = "-", end: str = "+", count: int = 100, *, backwards: bool = False
@@ -50,7 +50,7 @@ class Letters(Verbs):
 
     async def count_dead(self, topic: str) -> int:
         keys.check_topic(topic)
-        length: int = await self._links.command(_cannot("count", topic), "XLEN", keys.dead(topic))
+        length: int = await self._links.command(self._cannot("count", topic), "XLEN", self._dead(topic))
         return length
 
     async def replay_dead(self, topic: str, group: str, letters: Sequence[Letter], replay_id: str) -> Replayed:
@@ -75,24 +75,30 @@ class Letters(Verbs):
         checked = [entry_id("a dead letter to purge", one) for one in ids]
         purged = 0
         for some in pieces(checked, _IDS_PER_CALL, len):
-            purged += await self._links.command(_cannot("purge", topic), "XDEL", keys.dead(topic), *some)
+            purged += await self._links.command(self._cannot("purge", topic), "XDEL", self._dead(topic), *some)
         return purged
+
+    async def copy_dead(self, topic: str, group: str, letters: Sequence[DeadLetter]) -> None:
+        keys.check_topic(topic)
+        for letter in letters:
+            copy = dead_fields(letter, topic, group)
+            await self._links.command(self._cannot("add to", topic), "XADD", self._dead(topic), "*", *copy)
 
     async def bound_dead(self, topic: str, oldest: str, most: int, limit: int = 1000) -> int:
         keys.check_topic(topic)
         oldest = entry_id("the oldest dead letter to keep", oldest)
         whole_number("most", most, least=0)
         whole_number("limit", limit)
-        args = (oldest, most, limit)
-        dropped: int = await self._links.script(_cannot("bound", topic), load("bound_dead"), [keys.dead(topic)], *args)
+        args, names = (oldest, most, limit), [self._dead(topic)]
+        dropped: int = await self._links.script(self._cannot("bound", topic), load("bound_dead"), names, *args)
         return dropped
 
     async def _read_page(
         self, topic: str, start: str, end: str, count: int, *, backwards: bool
     ) -> list[tuple[bytes, list[bytes]]]:
-        ask = ("XREVRANGE", keys.dead(topic), end, start) if backwards else ("XRANGE", keys.dead(topic), start, end)
+        ask = ("XREVRANGE", self._dead(topic), end, start) if backwards else ("XRANGE", self._dead(topic), start, end)
         entries: list[tuple[bytes, list[bytes]]] = await self._links.command(
-            _cannot("read", topic), *ask, "COUNT", count
+            self._cannot("read", topic), *ask, "COUNT", count
         )
         return entries
 
@@ -100,15 +106,14 @@ class Letters(Verbs):
         args: list[Word] = [group, fields.DELIVERY]
         for letter in letters:
             args += [letter.id, replayed_record(letter, replay_id)]
-        names = [keys.dead(topic), keys.retry(topic, group), keys.steals(topic, group)]
+        names = [self._dead(topic), keys.retry(topic, group), keys.steals(topic, group)]
         doing = f"cannot replay {len(letters)} dead letters of {topic!r} for group {group!r}"
         # Safe to send again: what the first try has moved is gone from the dead letters.
         verdicts: list[bytes] = await self._links.repeatable_script(doing, load("replay"), names, *args)
         return verdicts
 
-
-def _cannot(do: str, topic: str) -> str:
-    return f"cannot {do} the dead letters of {topic!r} in {keys.dead(topic)}"
+    def _cannot(self, do: str, topic: str) -> str:
+        return f"cannot {do} the dead letters of {topic!r} in {self._dead(topic)}"
 
 
 def _refusal(letter: Letter, topic: str, group: str) -> str | None:

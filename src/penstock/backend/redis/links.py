@@ -39,6 +39,11 @@ class Links:
         return self.opener.place
 
     @property
+    def is_cluster(self) -> bool:
+        """One request must then keep to one slot."""
+        return self.opener.is_cluster
+
+    @property
     def at_hand(self) -> Link | None:
         """What `shared` would give without waiting; None if it would wait, or raise."""
         link = self._shared

@@ -47,6 +47,8 @@ class Opener:
         self.place = place
         self._pool = pool
         self._owns_pool = False
+        self.is_cluster = False
+        """Whether the server that was opened last is part of a cluster."""
 
     @classmethod
     def to(cls, address: Address) -> "Opener":
@@ -149,6 +151,7 @@ class Opener:
             raise ServerError(
                 f"{self.place} is a Sentinel, not a data server: pass a client made by Sentinel.master_for()"
             )
+        self.is_cluster = mode == "cluster"
         return client_id if isinstance(client_id, int) else None
 
 

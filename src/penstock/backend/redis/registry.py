@@ -1,13 +1,14 @@
 """Which topics there are, and which of their groups are to read nothing for now."""
 
 from penstock.backend import keys
-from penstock.backend.redis.verbs import Verbs, check_names
+from penstock.backend.redis.scripts import load
+from penstock.backend.redis.verbs import Verbs, check_names, entry_id
 
 _TOPICS_PER_CALL = 1000
 
 
 class Registry(Verbs):
-    """`register`, `topics`, `pause` and `resume` of the Redis backend."""
+    """`register`, `topics`, `pause`, `resume` and `obey` of the Redis backend."""
 
     async def register(self, topic: str) -> None:
         keys.check_topic(topic)
@@ -28,6 +29,14 @@ class Registry(Verbs):
 
     async def resume(self, topic: str, group: str) -> None:
         await self._change("SREM", topic, group)
+
+    async def obey(self, topic: str, group: str, *, paused: bool, epoch: str, command_id: str) -> bool:
+        check_names(topic, group)
+        home = keys.home(topic)
+        names = [keys.paused(home), keys.obeyed(home)]
+        doing = f"cannot {'pause' if paused else 'resume'} group {group!r} of {topic!r} as command {command_id} says"
+        args = (group, int(paused), epoch, entry_id("a command", command_id))
+        return bool(await self._links.repeatable_script(doing, load("obey"), names, *args))
 
     async def _change(self, command: str, topic: str, group: str) -> None:
         check_names(topic, group)

@@ -88,7 +88,7 @@ class Settling(Reading):
     async def promote(self, topic: str, group: str, limit: int = 100) -> tuple[int, timedelta | None]:
         check_names(topic, group)
         whole_number("limit", limit)
-        names = [keys.parked(topic, group), keys.retry(topic, group), keys.dead(topic), keys.steals(topic, group)]
+        names = [keys.parked(topic, group), keys.retry(topic, group), self._dead(topic), keys.steals(topic, group)]
         doing = f"cannot promote parked deliveries of {topic!r} for group {group!r}"
         last_words = unopenable(topic, group, datetime.now(UTC))
         moved, next_ms = await self._links.script(doing, load("promote"), names, group, limit, *last_words)
@@ -116,7 +116,7 @@ class Settling(Reading):
             fields = dead_fields(letter, topic, group)
             args += [letter.entry.id, len(fields), *fields]
         doing = f"cannot dead-letter {len(letters)} entries of {stream!r} for group {group!r}"
-        names = [stream, keys.dead(topic), keys.starts(topic, group), keys.groups(topic)]
+        names = [stream, self._dead(topic), keys.starts(topic, group), keys.groups(topic)]
         ok, gone, fenced = await self._links.repeatable_script(doing, load("dead_letter"), names, *args)
         return Settled(ok, gone, _decoded(fenced))
 

@@ -13,7 +13,7 @@ from penstock.errors import GroupMissingError
 
 
 class Upkeep(Reading):
-    """`create_group`, `consumers`, `forget_consumer`, `forget_idle` and `trim` of the Redis backend."""
+    """`create_group`, `consumers`, `forget_consumer`, `forget_idle`, `trim` and `cut` of the Redis backend."""
 
     async def create_group(self, stream: str, group: str, start_id: str = "0") -> bool:
         check_names(stream, group)
@@ -81,6 +81,14 @@ class Upkeep(Reading):
         args = (floor, limit, keys.OWN_GROUP, -1 if max_entries is None else max_entries)
         horizon, pin, removed = await self._links.script(f"cannot trim {topic!r}", load("trim"), names, *args)
         return Trimmed(removed, horizon.decode(), pin.decode() or None)
+
+    async def cut(self, topic: str, max_entries: int, limit: int = 1000) -> int:
+        keys.check_topic(topic)
+        whole_number("max_entries", max_entries, least=0)
+        whole_number("limit", limit)
+        bound = ("MAXLEN", "~", max_entries, "LIMIT", limit)
+        removed: int = await self._links.command(f"cannot cut {topic!r}", "XTRIM", topic, *bound)
+        return removed
 
 
 def _consumer(facts: dict[bytes, Any]) -> Consumer:

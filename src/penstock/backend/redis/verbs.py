@@ -24,6 +24,8 @@ class Verbs:
         self._links = links
         self._default_wire = wire
         self._wires = wires  # not copied: whoever gave it may name more topics later
+        self._dead: Callable[[str], str] = keys.dead
+        """Where a topic's dead letters are."""
 
     def _wire(self, topic: str) -> Wire:
         return self._wires.get(topic, self._default_wire)

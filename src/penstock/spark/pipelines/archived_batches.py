@@ -6,13 +6,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from penstock.backend.survey import Position
 from penstock.errors import LakeError
 from penstock.lake import Reached, Snapshot
 from penstock.lake.tables import MALFORMED, RAW
 from penstock.spark.options.boundaries import order
 from penstock.spark.pipelines.batches import Batches, StagedBatch
 from penstock.spark.pipelines.days import NO_DAY, day_of
-from penstock.spark.source.offsets import Offset, Position
+from penstock.spark.source.offsets import Offset
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
+from penstock.backend.survey import Position
 from penstock.errors import ServerError
 from penstock.spark.connection.driver_link import Line
-from penstock.spark.source.offsets import Position
 
 
 @dataclass(frozen=True)

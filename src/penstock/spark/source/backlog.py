@@ -4,10 +4,10 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from penstock.backend.survey import Position, Survey, Verdict, judge
 from penstock.spark.options.boundaries import FIRST_ID, order
 from penstock.spark.source.cursors import Count, Cursors
-from penstock.spark.source.loss import Survey, Verdict, judge, loss_error
-from penstock.spark.source.offsets import Position
+from penstock.spark.source.loss import loss_error
 
 _log = logging.getLogger("penstock")
 

@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from penstock.backend.survey import Position, Survey, judge
 from penstock.errors import ConfigurationError, DataLossError
 from penstock.spark.connection.driver_link import Line
 from penstock.spark.connection.server import Server
@@ -16,8 +17,7 @@ from penstock.spark.entries.ranges import read_counted
 from penstock.spark.options.boundaries import FIRST_ID, order
 from penstock.spark.options.source import SourceOptions
 from penstock.spark.source.cursors import is_time
-from penstock.spark.source.loss import Survey, judge, loss_error, never_reached, short_read
-from penstock.spark.source.offsets import Position
+from penstock.spark.source.loss import loss_error, never_reached, short_read
 from penstock.spark.source.planning import Split, sizes
 from penstock.spark.source.walking import Trail, count_entries
 

@@ -8,17 +8,16 @@ step. The group's cursor then follows what Spark has committed, never goes ahead
 belongs to one query, and has no consumers.
 """
 
-import secrets
 from collections.abc import Callable, Iterable, Mapping
 
 from penstock.backend import keys
 from penstock.backend.redis.link import pack
 from penstock.backend.redis.scripts import load
+from penstock.backend.redis.surveying import seen_from, survey_of
+from penstock.backend.survey import Position, Survey
 from penstock.errors import ConfigurationError, GroupMissingError
 from penstock.spark.connection.driver_link import Line
 from penstock.spark.options.boundaries import FIRST_ID, Place, order
-from penstock.spark.source.loss import Survey
-from penstock.spark.source.offsets import Position
 
 _HIGHEST_NUMBER = 2**64 - 1
 
@@ -41,10 +40,10 @@ class Cursors:
         if not names:
             return {}
         # The first call brings the text, if the server does not have it; the others then go out together.
-        replies = [self._line.script(doing, script, names[:1], *_asked(places[names[0]]))]
-        packed = [pack("EVALSHA", script.sha, 1, name, *_asked(places[name])) for name in names[1:]]
+        replies = [self._line.script(doing, script, names[:1], *seen_from(places[names[0]]))]
+        packed = [pack("EVALSHA", script.sha, 1, name, *seen_from(places[name])) for name in names[1:]]
         replies += self._line.pipeline(doing, packed) if packed else []
-        return {name: _survey(reply) for name, reply in zip(names, replies, strict=True)}
+        return {name: survey_of(reply) for name, reply in zip(names, replies, strict=True)}
 
     def begin(self, stream: str, place: Place) -> Position:
         """Where a query begins that has read nothing yet. With a group, the same until the query has committed.
@@ -144,15 +143,3 @@ class Cursors:
 def is_time(place: Place) -> bool:
     """Whether it was given as a time, which need not be any entry's."""
     return order(place.id)[1] == _HIGHEST_NUMBER
-
-
-def _asked(id: str) -> tuple[str, str, str]:
-    return keys.OWN_GROUP, secrets.token_hex(8), id
-
-
-def _survey(reply: list[bytes | int]) -> Survey | None:
-    if not reply:
-        return None
-    epoch, first, newest, last, deleted = (one.decode() for one in reply[:5] if isinstance(one, bytes))
-    length, added, present = (one for one in reply[5:] if isinstance(one, int))
-    return Survey(epoch, first or None, newest or None, last, deleted, length, added, bool(present))

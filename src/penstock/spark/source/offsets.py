@@ -9,23 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from penstock.backend.survey import Position
 from penstock.errors import ConfigurationError
 
 _VERSION = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Position:
-    """How far one stream is read."""
-
-    id: str
-    """The last entry that is read, or an id behind which reading begins."""
-
-    ordinal: int
-    """How many entries were ever added to the stream up to `id`. What was gone when reading began counts as read."""
-
-    epoch: str
-    """Of the stream, see `keys.OWN_GROUP`; empty while there was no stream yet."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from functools import partial
 
+from penstock.backend.survey import Position
 from penstock.spark.connection.driver_link import Line
 from penstock.spark.connection.server import Server
 from penstock.spark.connection.topics import topics_of
@@ -14,7 +15,7 @@ from penstock.spark.options.source import SourceOptions
 from penstock.spark.source.backlog import Backlog, Backlogs
 from penstock.spark.source.cursors import Cursors
 from penstock.spark.source.loss import short_read
-from penstock.spark.source.offsets import Offset, Piece, Position
+from penstock.spark.source.offsets import Offset, Piece
 from penstock.spark.source.planning import Split, shares, sizes
 from penstock.spark.source.walking import Trails, count_entries
 

@@ -24,6 +24,15 @@ local function hold(id, name)
   if not settled or less(id, settled) then settled, pin = id, name end
 end
 if redis.call('EXISTS', stream) == 0 then return {'0-0', '', 0} end
+local epochs
+local function is_epoch(token)
+  if not epochs then
+    local rows = redis.pcall('XINFO', 'CONSUMERS', stream, ARGV[3])
+    epochs = {}
+    for _, row in ipairs(rows.err and {} or rows) do epochs[row[2]] = true end
+  end
+  return epochs['epoch-' .. token]
+end
 for _, facts in ipairs(redis.call('XINFO', 'GROUPS', stream)) do
   local group = {}
   for i = 1, #facts, 2 do group[facts[i]] = facts[i + 1] end
@@ -35,10 +44,13 @@ for _, facts in ipairs(redis.call('XINFO', 'GROUPS', stream)) do
 end
 local cursors = redis.call('HGETALL', KEYS[2])
 for i = 1, #cursors, 2 do
-  if not string.match(cursors[i + 1], '^%d+-%d+$') then
+  local id, of = string.match(cursors[i + 1], '^(%d+%-%d+)$'), ''
+  if not id then id, of = string.match(cursors[i + 1], '^(%d+%-%d+) (%x*) ') end
+  if not id then
     return redis.error_reply('ERR the cursor ' .. cursors[i] .. ' of ' .. stream .. ' holds no entry id')
   end
-  hold(cursors[i + 1], 'cursor ' .. cursors[i])
+  -- One of an earlier stream has read nothing of this one.
+  hold((of == '' or is_epoch(of)) and id or '0-0', 'cursor ' .. cursors[i])
 end
 if not settled then return {'0-0', 'nobody reads it yet', 0} end
 local function trim(horizon, limit)

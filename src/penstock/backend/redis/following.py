@@ -1,0 +1,104 @@
+"""Reading without a group, at the reader's own pace, with proof of what is missing."""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from typing import Any
+
+import hiredis
+from redis.crc import key_slot
+
+from penstock.backend import keys
+from penstock.backend.entry import Glimpse, Stored
+from penstock.backend.redis.bell import RedisBell
+from penstock.backend.redis.link import pack
+from penstock.backend.redis.links import COMMAND_SECONDS, raised
+from penstock.backend.redis.scripts import load
+from penstock.backend.redis.surveying import seen_from, survey_of
+from penstock.backend.redis.verbs import Verbs, entry_id, milliseconds, whole_number
+from penstock.errors import ServerUnreachableError
+from penstock.message.ids import canonical, milliseconds_of
+
+_ENTRIES_PER_SEARCH = 2000
+_BYTES_PER_SEARCH = 4 * 1024 * 1024
+_LARGEST_NUMBER = 2**64 - 1
+
+
+class Following(Verbs):
+    """`bell`, `slot`, `glimpse`, `read_before` and `find_near` of the Redis backend."""
+
+    def bell(self) -> RedisBell:
+        return RedisBell(self._links)
+
+    def slot(self, topic: str) -> int:
+        return key_slot(topic.encode()) if self._links.is_cluster else 0
+
+    async def glimpse(self, topic: str, id: str, count: int) -> Glimpse:
+        keys.check_topic(topic)
+        whole_number("count", count)
+        id = entry_id("the place to read behind", id)
+        try:
+            survey, entries = await self._seen_together(topic, id, count)
+        except ServerUnreachableError:
+            survey, entries = await self._seen_together(topic, id, count)  # it finds an epoch it gave the first time
+        return Glimpse(survey_of(survey), _stored(entries), complete=len(entries) < count)
+
+    async def _seen_together(self, topic: str, id: str, count: int) -> tuple[Any, Any]:
+        doing, script = f"cannot read {topic!r} behind {id}", load("survey")
+        request = b"".join(
+            (
+                pack("MULTI"),
+                pack("EVALSHA", script.sha, 1, topic, *seen_from(id)),
+                pack("XRANGE", topic, f"({id}" if id != "0-0" else "-", "+", "COUNT", count),
+                pack("EXEC"),
+            )
+        )
+        link = await self._links.shared()
+        replies = await link.call(request, within=COMMAND_SECONDS, replies=4)
+        *queued, done = replies
+        for reply in queued:
+            raised(reply, doing)
+        survey, entries = raised(done, doing)
+        if isinstance(survey, hiredis.ReplyError) and str(survey).startswith("NOSCRIPT"):
+            await self._links.script(doing, script, [topic], *seen_from(id))
+            return await self._seen_together(topic, id, count)
+        return raised(survey, doing), raised(entries, doing)
+
+    async def read_before(self, topic: str, id: str | None, count: int) -> list[Stored]:
+        keys.check_topic(topic)
+        whole_number("count", count)
+        start = "+" if id is None else f"({entry_id('the place to read before', id)}"
+        if start == "(0-0":
+            return []
+        doing = f"cannot read {topic!r} before {id or 'its end'}"
+        return _stored(await self._links.command(doing, "XREVRANGE", topic, start, "-", "COUNT", count))
+
+    async def find_near(self, topic: str, message_id: str, window: timedelta) -> tuple[str | None, Sequence[str]]:
+        keys.check_topic(topic)
+        window_ms = milliseconds("window", window)
+        doing = f"cannot look for message {message_id} in {topic!r}"
+        noted = self._links.command(doing, "GET", keys.once(topic, canonical(message_id) or message_id))
+        made_at = milliseconds_of(message_id)
+        if made_at is None:
+            return _text(await noted), ()
+        # In one turn of the loop, so that all three travel together. Nearly every entry is younger than its id.
+        earliest, latest = f"{max(0, made_at - window_ms)}-0", f"{made_at + window_ms}-{_LARGEST_NUMBER}"
+        once, after, before = await asyncio.gather(
+            noted,
+            self._mentioning(doing, topic, message_id, "XRANGE", f"{made_at}-0", latest),
+            self._mentioning(doing, topic, message_id, "XREVRANGE", f"({made_at}-0" if made_at else "0-0", earliest),
+        )
+        return _text(once), [raw.decode() for raw in (*after, *before)]
+
+    async def _mentioning(self, doing: str, topic: str, text: str, read: str, start: str, end: str) -> Iterable[bytes]:
+        args = (text, read, start, end, _ENTRIES_PER_SEARCH, _BYTES_PER_SEARCH)
+        found: list[bytes] = await self._links.script(doing, load("find_text"), [topic], *args)
+        return found
+
+
+def _stored(entries: Iterable[tuple[bytes, list[bytes]]]) -> list[Stored]:
+    return [Stored(raw_id.decode(), fields) for raw_id, fields in entries]
+
+
+def _text(raw: bytes | None) -> str | None:
+    return raw.decode() if raw else None

@@ -1,0 +1,29 @@
+#!lua flags=allow-oom
+-- Move a durable cursor up to where its reader is done.
+-- KEYS  stream, cursors
+-- ARGV  cursor, entry id, the stream's epoch, how many entries were ever added up to that id, the name of our own group
+-- Gives 'moved', 'ahead' (it was there or further), 'other' (not that stream any more), 'forgotten' (no such cursor).
+-- Keeps it from going back in its stream, from passing anything by on another one, and from coming back once removed.
+local held = redis.call('HGET', KEYS[2], ARGV[1])
+if not held then return 'forgotten' end
+local function less(a, b) -- as digit strings: doubles lose the low digits of 64-bit ids
+  local left, right = {string.match(a, '^(%d+)-(%d+)$')}, {string.match(b, '^(%d+)-(%d+)$')}
+  for i = 1, 2 do
+    if #left[i] ~= #right[i] then return #left[i] < #right[i] end
+    if left[i] ~= right[i] then return left[i] < right[i] end
+  end
+  return false
+end
+local ours, epoch = false, nil
+if redis.call('EXISTS', KEYS[1]) == 0 then return 'other' end
+for _, row in ipairs(redis.call('XINFO', 'GROUPS', KEYS[1])) do
+  if row[2] == ARGV[5] then ours = true end
+end
+for _, row in ipairs(ours and redis.call('XINFO', 'CONSUMERS', KEYS[1], ARGV[5]) or {}) do
+  epoch = epoch or string.match(row[2], '^epoch%-(%x+)$')
+end
+if epoch ~= ARGV[3] then return 'other' end
+local id, of = string.match(held, '^(%d+%-%d+) ?(%x*)')
+if id and (of == '' or of == epoch) and not less(id, ARGV[2]) then return 'ahead' end
+redis.call('HSET', KEYS[2], ARGV[1], ARGV[2] .. ' ' .. epoch .. ' ' .. ARGV[4])
+return 'moved'

@@ -1,0 +1,88 @@
+"""What a tail gives: messages, entries that are none, and gaps."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Literal, TypeAlias
+
+from msgspec import Struct, structs
+
+from penstock.errors import ConfigurationError, MalformedError
+from penstock.message.message import Message
+from penstock.message.wire import Wire
+from penstock.tail.places import position_text
+
+Reason: TypeAlias = Literal["trimmed", "removed", "deleted", "recreated", "gone", "rolled back", "too slow"]
+
+
+class Gap(Struct, frozen=True):
+    """Something is missing here. What follows goes on behind it."""
+
+    topic: str
+
+    after: str
+    """The last entry id before the gap: what is missing lies behind it. `0-0` if the server rolled back: what was read
+    before may then be gone too, and others may be in its place."""
+
+    upto: str | None
+    """What is missing lies up to, and with, this id; None if nobody can know."""
+
+    count: int | None
+    """How many entries are missing; None if nobody can know, and it may then be none."""
+
+    reason: Reason
+    """`trimmed`, or `deleted` one by one, or `removed` in either way, before they were read; the stream was `recreated`
+    (deleted, and made anew) or is `gone`; the server `rolled back` to an older state; or we were `too slow`."""
+
+
+Commit: TypeAlias = Callable[[], Awaitable[bool]]
+
+
+class Stamped(Struct, frozen=True):
+    """One entry of a topic, and where it is."""
+
+    topic: str
+    entry_id: str
+    epoch: str
+
+    fields: Sequence[bytes]
+    """Names and values as they are stored, alternating."""
+
+    committing: Commit | None
+
+    @property
+    def position(self) -> str:
+        """Where to go on behind it, in any later tail of the topic: `<epoch>.<entry id>`."""
+        return position_text(self.epoch, self.entry_id)
+
+    async def commit(self) -> bool:
+        """Move the tail's durable cursor up to here; False if it was here or further, or the stream is another by now.
+
+        `ConfigurationError` if the tail has no cursor, `CursorNotFoundError` if somebody has removed it.
+        """
+        if self.committing is None:
+            raise ConfigurationError(
+                f"the tail of {self.topic!r} has no durable cursor to commit to: give it after=Cursor(name)"
+            )
+        return await self.committing()
+
+
+class Tailed(Stamped, frozen=True, gc=False):
+    """A message, as every follower of the topic sees it."""
+
+    wire: Wire
+    opened: Message[Any] | None = None
+
+    @property
+    def message(self) -> Message[Any]:
+        """What was said. It is decoded when it is first looked at; `fields` costs nothing."""
+        if self.opened is None:
+            structs.force_setattr(self, "opened", self.wire.unpack(self.topic, self.entry_id, self.fields))
+        return self.opened  # type: ignore[return-value]
+
+
+class Unreadable(Stamped, frozen=True):
+    """An entry that is no message; `error` says why. It harms nobody: what is behind it follows."""
+
+    error: MalformedError
+
+
+Item: TypeAlias = Tailed | Unreadable | Gap

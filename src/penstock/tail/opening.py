@@ -1,0 +1,32 @@
+"""From what was read to what a tail gives."""
+
+from penstock.backend.entry import Stored
+from penstock.message.wire import Wire
+from penstock.tail.items import Commit, Gap, Tailed, Unreadable
+from penstock.tail.places import Place
+
+
+class Found:
+    """An entry, or a gap, and the place behind it. All who follow a feed are given the same one."""
+
+    __slots__ = ("place", "readable_by", "thing")
+
+    def __init__(self, thing: Stored | Gap, place: Place) -> None:
+        self.thing = thing
+        self.place = place
+        self.readable_by: Wire | None = None
+        """Who has read it as a message already."""
+
+
+def opened(wire: Wire, topic: str, found: Found, entry: Stored, commit: Commit | None = None) -> Tailed | Unreadable:
+    """The entry that was found, as an item: a message of the caller's own, whose body nobody else holds."""
+    id, fields = entry
+    if found.readable_by is wire:
+        # Known to be a message: it is read if and when the caller looks at it. Most of a thousand followers never do.
+        return Tailed(topic, id, found.place.epoch, fields, commit, wire)
+    try:
+        message = wire.try_unpack(topic, id, fields)
+    except Exception as error:  # noqa: BLE001 - what is in an entry may break any rule
+        return Unreadable(topic, id, found.place.epoch, fields, commit, wire.refusal(topic, id, fields, error))
+    found.readable_by = wire
+    return Tailed(topic, id, found.place.epoch, fields, commit, wire, message)

@@ -1,0 +1,158 @@
+"""Places in a topic: what a user may ask to read from, and the one form that reading goes on from."""
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Literal, TypeAlias
+from uuid import UUID
+
+from msgspec import Struct
+
+from penstock.errors import ConfigurationError
+from penstock.message.ids import canonical
+from penstock.options import check_count, check_name
+
+FIRST_ID = "0-0"
+"""No entry has this id: every entry lies behind it."""
+
+EARLIER_EPOCH = "0"
+"""Of a stream that is gone, whatever its epoch was: no stream has this one."""
+
+MOST_LAST = 100_000
+_1970 = datetime(1970, 1, 1, tzinfo=UTC)
+_HIGHEST = 2**64 - 1
+_POSITION = re.compile(r"(?:(?P<epoch>[0-9a-f]{1,64})\.)?(?P<ms>[0-9]{1,20})(?:-(?P<number>[0-9]{1,20}))?")
+_ACCEPTED = (
+    "'earliest', 'latest', an entry id, the position of an item, a message's UUID, a datetime with an offset,"
+    " Last(n) or Cursor(name)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Last:
+    """Begin with the last `count` entries that are there."""
+
+    count: int
+
+    def __post_init__(self) -> None:
+        check_count("Last(...)", self.count)
+        if self.count > MOST_LAST:
+            raise ConfigurationError(f"Last(...) is at most {MOST_LAST:,}: for more, give a time, or 'earliest'")
+
+
+@dataclass(frozen=True, slots=True)
+class Cursor:
+    """A place that the server remembers under a name, for each topic; retention keeps what lies behind it.
+
+    `item.commit()` moves it, or, with `every`, the tail itself does after that many items. It is one reader's: two who
+    share a name share the place, and each may then miss what the other has committed. A tail with a cursor is never
+    told that it is too slow: it then reads again what it has missed, from the server.
+    """
+
+    name: str
+
+    start: "str | datetime | UUID | Last" = "earliest"
+    """Where it begins if the server does not know it yet; anything but a cursor."""
+
+    every: int | None = None
+    """Commit by itself whenever so many more items were done, and at the end. An item is done when the next is asked
+    for. None: only `commit()` moves it."""
+
+    def __post_init__(self) -> None:
+        check_name("cursor", self.name)
+        if isinstance(self.start, Cursor):
+            raise ConfigurationError(f"cursor {self.name!r} cannot start at another cursor")
+        parse(self.start)
+        if self.every is not None:
+            check_count("Cursor(every=...)", self.every)
+
+
+After: TypeAlias = str | datetime | UUID | Last | Cursor
+
+
+@dataclass(frozen=True, slots=True)
+class Spot:
+    """An id that a user named, and the epoch with it, if the name came from an item."""
+
+    id: str
+    epoch: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Sought:
+    """The entry of a message that a user named by its UUID."""
+
+    message_id: str
+
+
+Start: TypeAlias = Literal["earliest", "latest"] | Spot | Sought | datetime | Last | Cursor
+
+
+class Place(Struct, frozen=True):
+    """Where somebody stands: everything up to `id` is read, or was never wanted."""
+
+    id: str
+
+    epoch: str
+    """Of the stream; empty if nobody knows it, or while there is no stream."""
+
+    ordinal: int | None = None
+    """How many entries were ever added up to `id`; None if nobody counted."""
+
+    unproved: str | None = None
+    """Behind this id entries may have been deleted one by one; how many, the next complete look will tell."""
+
+    @property
+    def position(self) -> str:
+        return position_text(self.epoch, self.id)
+
+
+def position_text(epoch: str, id: str) -> str:
+    """How a place is written down for others: `<epoch>.<entry id>`, or the id alone if there is no epoch."""
+    return f"{epoch}.{id}" if epoch else id
+
+
+def parse(after: After) -> Start:
+    """What a user wants to read from; `ConfigurationError` for anything else."""
+    if isinstance(after, Last | Cursor):
+        return after
+    if isinstance(after, datetime):
+        if after.tzinfo is None:
+            raise ConfigurationError(f"a start in time needs an offset, and {after!r} has none")
+        return after
+    text = str(after) if isinstance(after, UUID) else after
+    if not isinstance(text, str):
+        raise ConfigurationError(f"a tail begins after {_ACCEPTED}, not {after!r}")
+    if text in ("earliest", "latest"):
+        return "earliest" if text == "earliest" else "latest"
+    if (message_id := canonical(text)) is not None:
+        return Sought(message_id)
+    return parse_position(text)
+
+
+def parse_position(text: str) -> Spot:
+    """An entry id, or `<epoch>.<entry id>` as items have it."""
+    found = _POSITION.fullmatch(text)
+    if found is None or max(int(found["ms"]), int(found["number"] or 0)) > _HIGHEST:
+        raise ConfigurationError(f"a tail begins after {_ACCEPTED}, not {text[:100]!r}")
+    return Spot(f"{int(found['ms'])}-{int(found['number'] or 0)}", found["epoch"] or "")
+
+
+def id_before(moment: datetime) -> str:
+    """The id behind which the first entry of that millisecond lies. In whole numbers: a float may be one off."""
+    ms = -((_1970 - moment) // timedelta(milliseconds=1))
+    return f"{ms - 1}-{_HIGHEST}" if ms > 0 else FIRST_ID
+
+
+def order(id: str) -> tuple[int, int]:
+    """An entry id as numbers, which compare as the ids do."""
+    ms, _, number = id.partition("-")
+    return int(ms), int(number)
+
+
+def predecessor(id: str) -> str:
+    """The largest id that is smaller."""
+    ms, number = order(id)
+    if number:
+        return f"{ms}-{number - 1}"
+    return f"{ms - 1}-{_HIGHEST}" if ms else FIRST_ID

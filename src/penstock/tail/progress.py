@@ -1,0 +1,49 @@
+"""How far a tail with durable cursors has come, and how much of that the server knows."""
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+from penstock.backend.base import StreamBackend
+from penstock.backend.entry import Moved
+from penstock.backend.survey import Position
+from penstock.errors import CursorNotFoundError
+from penstock.tail.places import Cursor, Place
+
+
+class Progress:
+    """Commits what is done, for cursors that say after how many items: an item is done when the next is asked for."""
+
+    def __init__(self, backend: StreamBackend) -> None:
+        self._backend = backend
+        self._given: tuple[str, Cursor, Place] | None = None
+        self._done: dict[str, tuple[Cursor, Place]] = {}
+        self._uncommitted = 0
+
+    def give(self, topic: str, cursor: Cursor, place: Place) -> Callable[[], Awaitable[bool]]:
+        """An item is handed out; what this returns is how its taker commits it."""
+        self._given = topic, cursor, place
+        return partial(self._commit, topic, cursor, place)
+
+    async def finish_last(self) -> None:
+        """The next item is asked for, so the last one is done."""
+        given, self._given = self._given, None
+        if given is None or given[1].every is None:
+            return
+        topic, cursor, place = given
+        self._done[topic] = cursor, place
+        self._uncommitted += 1
+        if self._uncommitted >= given[1].every:
+            await self.commit_done()
+
+    async def commit_done(self) -> None:
+        self._uncommitted = 0
+        done, self._done = self._done, {}
+        for topic, (cursor, place) in done.items():
+            await self._commit(topic, cursor, place)
+
+    async def _commit(self, topic: str, cursor: Cursor, place: Place) -> bool:
+        to = Position(place.id, -1 if place.ordinal is None else place.ordinal, place.epoch)
+        moved = await self._backend.move_cursor(topic, cursor.name, to)
+        if moved is Moved.FORGOTTEN:
+            raise CursorNotFoundError(topic, cursor.name, "somebody has removed this cursor: open the tail again")
+        return moved is Moved.MOVED

@@ -1,0 +1,48 @@
+"""Where a client wants to begin, from what its request says."""
+
+import re
+from datetime import datetime
+
+from penstock.errors import ConfigurationError
+from penstock.message.ids import canonical
+from penstock.tail.places import After, Last, parse, parse_position
+
+_LAST = re.compile(r"last:([0-9]{1,9})")
+_POSITION = re.compile(r"[0-9a-f.-]+")
+_ACCEPTED = (
+    "earliest, latest, last:N, an entry id, the id of an event (EPOCH.ENTRY_ID), a message's UUID, or a time with an"
+    " offset, as in 2026-01-31T12:00:00Z (write + as %2B)"
+)
+
+
+def place(after: str | None, last_event_id: str | None) -> After:
+    """Where to begin: behind the last event if there was one, else where `after` says, else with what comes next."""
+    if last_event_id:
+        return _behind(last_event_id)
+    return "latest" if after is None else _asked(after)
+
+
+def _behind(last_event_id: str) -> After:
+    if canonical(last_event_id) is None:
+        try:
+            parse_position(last_event_id)
+        except ConfigurationError:
+            raise ConfigurationError(
+                f"Last-Event-ID is the id of an event as it was given here (EPOCH.ENTRY_ID), an entry id, or a"
+                f" message's UUID, not {last_event_id[:100]!r}: send it unchanged, or leave it out"
+            ) from None
+    return last_event_id
+
+
+def _asked(after: str) -> After:
+    try:
+        if (found := _LAST.fullmatch(after)) is not None:
+            return Last(int(found[1]))
+        if after in ("earliest", "latest") or canonical(after) is not None or _POSITION.fullmatch(after):
+            parse(after)
+            return after
+        moment = datetime.fromisoformat(after)
+        parse(moment)
+    except (ConfigurationError, ValueError):
+        raise ConfigurationError(f"after is {_ACCEPTED}; not {after[:100]!r}") from None
+    return moment

@@ -1,0 +1,162 @@
+"""Going on from a place: whatever was added behind it is given, or is in a gap, and the gaps count right."""
+
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.backend.entry import Glimpse, Stored
+from penstock.backend.survey import Survey
+from penstock.tail.continuity import go_on, top_of
+from penstock.tail.items import Gap
+from penstock.tail.places import FIRST_ID, Place, id_before, order, parse, predecessor
+
+
+@dataclass
+class Stream:
+    """A stream as a server keeps it, with the numbers it would show."""
+
+    epoch: str = "e1"
+    there: list[int] = field(default_factory=list)
+    added: int = 0
+    last: int = 0
+    deleted: int = 0
+
+    def add(self, count: int) -> None:
+        for _ in range(count):
+            self.last += 1
+            self.added += 1
+            self.there.append(self.last)
+
+    def trim(self, keep: int) -> None:
+        self.there = self.there[-keep:] if keep else []
+
+    def delete(self, nth: int) -> None:
+        if self.there:
+            gone = self.there.pop(nth % len(self.there))
+            self.deleted = max(self.deleted, gone)
+
+    def seen_from(self, id: str, count: int) -> Glimpse:
+        here = order(id)[0]
+        behind = [number for number in self.there if number > here]
+        survey = Survey(
+            self.epoch,
+            f"{self.there[0]}-0" if self.there else None,
+            f"{self.there[-1]}-0" if self.there else None,
+            f"{self.last}-0",
+            f"{self.deleted}-0",
+            len(self.there),
+            self.added,
+            present=here in self.there,
+        )
+        entries = [Stored(f"{number}-0", []) for number in behind[:count]]
+        return Glimpse(survey, entries, complete=len(behind) < count)
+
+
+def follow(stream: Stream, place: Place, count: int) -> tuple[list[Gap], list[int], Place]:
+    step = go_on("t", place, stream.seen_from(place.id, count))
+    return [step.gap] if step.gap else [], [order(entry.id)[0] for entry in step.entries], step.place
+
+
+DOINGS = st.lists(
+    st.one_of(
+        st.tuples(st.just("add"), st.integers(0, 6)),
+        st.tuples(st.just("trim"), st.integers(0, 4)),
+        st.tuples(st.just("delete"), st.integers(0, 20)),
+        st.tuples(st.just("read"), st.integers(1, 5)),
+    ),
+    max_size=40,
+)
+
+
+@settings(max_examples=400)
+@given(DOINGS, st.integers(0, 5))
+def test_given_and_missing_add_up_whatever_is_trimmed_and_deleted(doings: list[Any], already: int) -> None:
+    stream = Stream()
+    stream.add(already)
+    place = top_of(stream.seen_from(FIRST_ID, 1).survey)  # type: ignore[arg-type]
+    begun, got, missing = stream.added, [], 0
+    for what, number in [*doings, ("read", 1000), ("read", 1000)]:
+        if what != "read":
+            getattr(stream, what)(number)
+            continue
+        gaps, numbers, place = follow(stream, place, number)
+        got += numbers
+        for gap in gaps:
+            assert gap.count is not None
+            assert gap.count > 0
+            missing += gap.count
+    assert got == sorted(set(got))
+    # What was read before it was removed was given all the same.
+    assert len(got) + missing == stream.added - begun
+    assert set(range(begun + 1, stream.last + 1)) - set(got) == set() or missing
+    assert place.ordinal == stream.added
+
+
+@settings(max_examples=300)
+@given(DOINGS, st.integers(0, 12))
+def test_a_bare_id_is_never_passed_by_in_silence(doings: list[Any], at: int) -> None:
+    """Without a count there may be a gap in which nothing is missing; but nothing is ever missing without a gap."""
+    stream = Stream()
+    for what, number in doings:
+        if what != "read":
+            getattr(stream, what)(number)
+    gaps, numbers, place = follow(stream, Place(f"{at}-0", ""), 1000)
+    wanted = set(range(at + 1, stream.last + 1))
+    if at > stream.last:
+        assert [gap.reason for gap in gaps] == ["rolled back"]
+    elif wanted - set(numbers) and at:
+        assert [gap.count for gap in gaps] == [None]
+    else:
+        assert set(numbers) == wanted or not at
+    assert place.ordinal == stream.added
+
+
+def test_a_stream_of_another_epoch_is_read_from_its_beginning() -> None:
+    stream = Stream("e2")
+    stream.add(3)
+    gaps, numbers, place = follow(stream, Place("2-0", "e1", 2), 10)
+    assert (gaps, numbers) == ([Gap("t", "2-0", None, None, "recreated")], [])
+    assert follow(stream, place, 10)[:2] == ([], [1, 2, 3])
+
+
+def test_a_stream_that_is_gone_is_told_once() -> None:
+    nothing = Glimpse(None, [], complete=True)
+    step = go_on("t", Place("2-0", "e1", 2), nothing)
+    assert step.gap == Gap("t", "2-0", None, None, "gone")
+    assert go_on("t", step.place, nothing).gap is None
+
+
+def test_behind_a_gap_nothing_is_told_twice() -> None:
+    """Somebody who was told of a gap, and then begins anew from there, gets the same entries and no second gap."""
+    stream = Stream()
+    stream.add(10)
+    before = Place("2-0", "e1", 2)
+    stream.trim(5)
+    step = go_on("t", before, stream.seen_from(before.id, 3))
+    assert step.gap is not None
+    assert step.gap.count == 3
+    again = go_on("t", step.behind_gap(before), stream.seen_from(before.id, 3))
+    assert (again.gap, again.entries) == (None, step.entries)
+    assert [ordinal for _, ordinal in step.counted()] == [6, 7, 8]
+
+
+@pytest.mark.parametrize(("id", "before"), [("5-3", "5-2"), ("5-0", f"4-{2**64 - 1}"), ("0-1", "0-0"), ("0-0", "0-0")])
+def test_the_id_before_another(id: str, before: str) -> None:
+    assert predecessor(id) == before
+
+
+@given(st.datetimes(timezones=st.timezones()))
+def test_a_moment_begins_with_the_first_entry_that_is_not_before_it(moment: Any) -> None:
+    start = parse(moment)
+    assert start == moment
+    id = id_before(moment)
+    first = (order(id)[0] + 1) if id != FIRST_ID else 0
+    elapsed = moment - datetime(1970, 1, 1, tzinfo=UTC)
+    if elapsed > timedelta(0):
+        assert timedelta(milliseconds=first - 1) < elapsed <= timedelta(milliseconds=first)
+    else:
+        assert first == 0

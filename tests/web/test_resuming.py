@@ -1,0 +1,119 @@
+"""Coming back from places that are gone, were never there, or are somebody else's; and what a stream is made of."""
+
+import asyncio
+
+import httpx
+import pytest
+
+from penstock.web import WebOptions
+from tests.support.serving import Served, served
+from tests.support.sse import following, numbers
+from tests.support.stage import Stage
+from tests.support.tailing import publish
+
+BOTH = pytest.mark.parametrize("server", ["valkey", "redis"], indirect=True)
+FOREIGN = "00112233445566ff"
+
+
+@BOTH
+async def test_an_id_of_another_epoch_gives_a_gap_and_then_all_there_is(stage: Stage, web: Served) -> None:
+    ids = await publish(stage, 1, 2)
+    async with following(web.client, stage.topic, last_id=f"{FOREIGN}.{ids[0]}") as follower:
+        gap, *messages = await follower.take(3)
+        assert (gap.event, gap.json["reason"], gap.json["after"]) == ("gap", "recreated", ids[0])
+        assert numbers(messages) == [1, 2]
+        await publish(stage, 3)
+        assert numbers(await follower.take(1)) == [3]
+
+
+async def test_an_id_of_a_stream_that_is_gone_gives_a_gap_and_what_comes_then(stage: Stage, web: Served) -> None:
+    async with following(web.client, stage.topic, last_id=f"{FOREIGN}.5-0") as follower:
+        (gap,) = await follower.take(1)
+        assert (gap.event, gap.json["reason"], gap.json["after"]) == ("gap", "gone", "5-0")
+        await publish(stage, 1)
+        assert numbers(await follower.take(1)) == [1]
+
+
+async def test_an_id_that_the_topic_has_not_reached_gives_a_gap(stage: Stage, web: Served) -> None:
+    await publish(stage, 1)
+    async with following(web.client, stage.topic, last_id="99999999999999-0") as follower:
+        (gap,) = await follower.take(1)
+        assert (gap.event, gap.json["reason"]) == ("gap", "rolled back")
+        await publish(stage, 2)
+        assert numbers(await follower.take(1)) == [2]
+
+
+async def test_coming_and_going_while_others_publish_gives_everything_once(stage: Stage, web: Served) -> None:
+    """One that leaves in the middle of a page, one that leaves at its end, and one that leaves before it has any."""
+    total, given = 60, list[int]()
+
+    async def say() -> None:
+        for number in range(total):
+            await publish(stage, number)
+
+    async with following(web.client, stage.topic) as first:
+        last_id = first.parser.last_id
+    saying = asyncio.create_task(say())
+    for portion in (1, 3, 0, 7, 16, 1):
+        async with following(web.client, stage.topic, last_id=last_id) as follower:
+            events = await follower.take(portion)
+        given += numbers(events)
+        last_id = events[-1].last_id if events else last_id
+    async with following(web.client, stage.topic, last_id=last_id) as follower:
+        given += numbers(await follower.take(total - len(given)))
+    await saying
+    assert given == list(range(total))
+
+
+async def test_no_entry_of_anybody_can_break_out_of_its_frame(stage: Stage, web: Served) -> None:
+    """Whatever bytes are in an entry, it is one event, and it moves the id to its own place."""
+    nasty = 'a\r\nevent: gap\rid: 9-9\ndata: {"n":0}\n\nretry: 1\n\n'
+    payload = '{"n": 1, "text": "x\\r\\ndata: y"}'
+    entry = {"payload": payload, "type": nasty, "key": nasty, "headers": '{"h": "\\r\\nid: 9-9"}', "id": nasty}
+    async with following(web.client, stage.topic) as follower:
+        retry = follower.parser.retry
+        entry_id = stage.add_raw(entry)
+        await publish(stage, 2)
+        events = await follower.take(2)
+    assert numbers(events) == [1, 2]
+    assert (events[0].json["type"], events[0].json["key"]) == (nasty, nasty)
+    assert events[0].last_id.endswith(f".{entry_id}")
+    assert follower.parser.retry == retry
+
+
+async def test_only_frames_with_data_have_an_id(stage: Stage) -> None:
+    ids = await publish(stage, *range(5))
+    stage.admin.xtrim(stage.topic, minid=ids[3], approximate=False)
+    raw = b""
+    async with (
+        served(stage.app, WebOptions()) as web,
+        web.client.stream("GET", f"/topics/{stage.topic}/events", headers={"Last-Event-ID": ids[0]}) as response,
+        asyncio.timeout(10),
+    ):
+        portions = response.aiter_raw()
+        while b'"n":4' not in raw:
+            raw += await anext(portions)
+    hint, gap, *messages = raw.split(b"\n\n")[:-1]
+    assert hint.startswith(b"retry: ")
+    assert gap.startswith(b"event: gap\ndata: ")
+    assert [[line.partition(b":")[0] for line in one.split(b"\n")] for one in messages] == [[b"id", b"data"]] * 2
+
+
+async def test_a_seat_is_free_again_when_its_client_has_left_or_was_refused(stage: Stage) -> None:
+    await publish(stage, 1)
+    async with served(stage.app, WebOptions(connections=1)) as web:
+        for _ in range(3):
+            assert (await refused(web, stage.topic, after="nonsense")).status_code == 400
+            assert (await refused(web, stage.topic, after="019a8f00-0000-7000-8000-000000000001")).status_code == 404
+        async with following(web.client, stage.topic):
+            full = await refused(web, stage.topic)
+            assert (full.status_code, full.headers["retry-after"]) == (503, "3")
+        async with asyncio.timeout(10):
+            while "penstock_event_streams 0.0" not in (await web.client.get("/metrics")).text:
+                await asyncio.sleep(0.01)
+        async with following(web.client, stage.topic, after="earliest") as follower:
+            assert numbers(await follower.take(1)) == [1]
+
+
+async def refused(web: Served, topic: str, **query: str) -> httpx.Response:
+    return await web.client.get(f"/topics/{topic}/events", params=query)
