@@ -4,7 +4,7 @@ I4 nothing is repeated without need, I5 budgets and blame, I10 bounded, I11 it g
 """
 
 import itertools
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Iterator
 
 from tests.fault.behaviour import ENDLESS, FAILING, INNOCENT, KILLING
@@ -71,15 +71,21 @@ def i5_budgets_and_blame(history: History, state: State, rules: Rules) -> Iterat
 
 
 def _buried_twice(history: History, letters: list[Dead]) -> Iterator[str]:
-    """Once for each time the group was made: it begins where the old one was last seen, maybe before a death."""
+    """Once for each time the group was made: it begins where the old one was last seen, maybe before a death.
+
+    What the old group had parked lives on, beside the same entry given out anew: both may die in the new one.
+    """
     restored = [line for line in history.of_kind["healed"] if line.name == "group destroyed"]
-    letters_of = defaultdict[tuple[str, str, int], list[Dead]](list)
+    destroyed = [line.at for line in history.of_kind["fault"] if line.name == "group destroyed"]
+    begun = {(group, run.start.entry): run.start.at for (group, _), runs in history.runs.items() for run in runs[:1]}
+    count = Counter[tuple[str, str, int]]()
     for position, letter in enumerate(letters):
         life = sum(line.group == letter.group and position >= line.facts["letters"] for line in restored)
-        letters_of[letter.group, letter.entry, life].append(letter)
-    for (group, entry, _), found in letters_of.items():
-        if len(found) > 1:
-            yield f"entry {entry} is {len(found)} times among the dead letters of group {group}"
+        count[letter.group, letter.entry, life] += 1
+    for (group, entry, life), found in count.items():
+        was_parked = life > 0 and begun.get((group, entry), float("inf")) < destroyed[life - 1]
+        if found > 1 + was_parked:
+            yield f"entry {entry} is {found} times among the dead letters of group {group}"
 
 
 def _budget(history: History, rules: Rules, group: str, tag: str, letter: Dead | None) -> Iterator[str]:

@@ -171,24 +171,37 @@ def buried_twice(story: Story) -> None:
     story.alter(dead=(*story.state.dead, story.state.dead[0]))
 
 
-def restored(story: Story, group: str, letters: int) -> None:
-    story.say("fault", name="group destroyed")
-    story.say("healed", name="group destroyed", group=group, facts={"letters": letters})
+def restored(story: Story, group: str, letters: int, at: float = 0.5) -> None:
+    """Before the story's first run, unless told."""
+    story.lines.append(Line(what="fault", at=at, pid=PRODUCER, name="group destroyed"))
+    facts = {"letters": letters}
+    story.lines.append(Line(what="healed", at=at + 0.1, pid=PRODUCER, name="group destroyed", group=group, facts=facts))
 
 
 def buried_twice_since_its_group_was_restored(story: Story) -> None:
-    restored(story, "g", letters=2)
-    story.alter(dead=(*story.state.dead, story.state.dead[0], story.state.dead[0]))
-
-
-def buried_twice_where_another_group_was_restored(story: Story) -> None:
-    restored(story, "h", letters=2)
+    restored(story, "g", letters=0)
     buried_twice(story)
 
 
-def test_what_died_before_its_group_was_restored_may_die_again() -> None:
+def buried_three_times_since_its_group_was_restored(story: Story) -> None:
+    restored(story, "g", letters=0, at=story.clock)
+    story.alter(dead=(*story.state.dead, story.state.dead[0], story.state.dead[0]))
+
+
+def buried_twice_before_its_group_was_restored(story: Story) -> None:
+    restored(story, "g", letters=3, at=story.clock)
+    buried_twice(story)
+
+
+def buried_twice_where_another_group_was_restored(story: Story) -> None:
+    restored(story, "h", letters=2, at=story.clock)
+    buried_twice(story)
+
+
+@pytest.mark.parametrize("letters", [2, 0], ids=["died before that", "was parked then"])
+def test_what_was_begun_before_its_group_was_restored_may_die_again(letters: int) -> None:
     story = Story()
-    restored(story, "g", letters=2)
+    restored(story, "g", letters, at=story.clock)
     buried_twice(story)
     assert not [violation for violation in story.verdict().violations if violation.invariant == "I5"]
 
@@ -334,8 +347,12 @@ PLANTED: list[tuple[str, Callable[[Story], None]]] = [
     *[("I5", plant) for plant in (beyond_its_budget, an_innocent_is_buried, poison_is_not_buried, given_up_too_early)],
     *[("I5", plant) for plant in (blamed_for_others, killed_too_many, tried_again_too_soon)],
     *[("I5", plant) for plant in (buried_twice, begun_without_end_too_often)],
-    ("I5", buried_twice_since_its_group_was_restored),
-    ("I5", buried_twice_where_another_group_was_restored),
+    *[
+        ("I5", plant)
+        for plant in (buried_twice_since_its_group_was_restored, buried_twice_before_its_group_was_restored)
+    ],
+    *[("I5", plant) for plant in (buried_three_times_since_its_group_was_restored,)],
+    *[("I5", plant) for plant in (buried_twice_where_another_group_was_restored,)],
     *[("I6", plant) for plant in (still_pending, not_delivered, still_parked, still_to_be_retried)],
     *[("I6", plant) for plant in (a_dedupe_key_for_ever, a_mark_for_ever, never_due)],
     *[("I9", plant) for plant in (a_false_alarm, silent_loss, an_alarm_for_another_topic, reported_twice)],

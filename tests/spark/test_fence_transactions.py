@@ -1,7 +1,11 @@
 """No moment is left in which a late attempt could write: between its look at the fence and the end of a transaction, or
 when a transaction arrives after its attempt has gone on without it. Without Spark."""
 
-from collections.abc import Callable
+import contextlib
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import hiredis
@@ -9,12 +13,12 @@ import pytest
 import redis
 
 from penstock.backend.redis.blocking import BlockingLink
-from penstock.errors import FencedError, ServerUnreachableError, WrongKeyTypeError
+from penstock.errors import FencedError, PenstockError, ServerUnreachableError, WrongKeyTypeError
 from penstock.spark.sink.envelopes import packer
 from penstock.spark.sink.fence import Fence
 from penstock.spark.sink.outflow import Outflow
 from tests.spark.sinking import Writing, batch_of, numbers_in
-from tests.support.servers import Server
+from tests.support.servers import Server, valkey_binary
 
 BOTH = pytest.mark.parametrize("server", ["valkey", "redis"], indirect=True)
 _END = b"EXEC"
@@ -139,3 +143,66 @@ def test_a_transaction_that_ends_after_its_attempt_went_on_without_it_is_dropped
 
     assert found[0] == b"OK"
     assert numbers_in(admin, topic) == list(range(10))
+
+
+@BOTH
+def test_a_zombie_does_not_let_a_late_transaction_of_its_successor_through(
+    server: Server, admin: "redis.Redis", topic: str
+) -> None:
+    """It ends its own transactions when it is in doubt, and must leave alone what the successor watches."""
+    writing, kept = Writing(server, topic, "fence"), []
+
+    def lose(link: BlockingLink, request: bytes) -> None:
+        kept.append((link._socket.dup(), request))
+        raise ServerUnreachableError("lost")
+
+    with Hesitating(writing, lose) as successor:
+        with Hesitating(writing, lambda *_: successor.write(rows_of(topic, batch_of(range(10)).slice(0, 0)))) as zombie:
+            zombie.write(rows_of(topic, batch_of(range(10))))
+            with pytest.raises(FencedError):
+                zombie.finish()
+        successor.write(rows_of(topic, batch_of(range(10))))
+        successor.finish()
+    connection, request = kept[0]
+    connection.sendall(request)
+    connection.recv(1 << 16)
+    connection.close()
+
+    assert numbers_in(admin, topic) == list(range(10))
+
+
+@contextlib.contextmanager
+def writing_without(command: str) -> "Iterator[tuple[Writing, redis.Redis]]":
+    """By an account that may do all but this, on a server of its own."""
+    with tempfile.TemporaryDirectory(prefix="ps-") as directory:
+        server = Server(valkey_binary(), Path(directory), tcp=True)
+        try:
+            admin = server.client()
+            admin.execute_command("ACL", "SETUSER", "u", "reset", "on", ">p", "~*", "&*", "+@all", f"-{command}")
+            restricted = SimpleNamespace(url=server.tcp_url.replace("redis://", "redis://u:p@"))
+            yield Writing(restricted, "orders", "fence"), admin  # type: ignore[arg-type]
+        finally:
+            server.stop()
+
+
+@pytest.mark.parametrize("command", ["multi", "exec", "watch", "client", "eval", "xlen", "hdel", "hget", "pexpire"])
+def test_an_account_that_may_not_do_it_all_writes_each_row_once_or_is_refused(command: str) -> None:
+    with writing_without(command) as (writing, admin):
+        with contextlib.suppress(PenstockError):
+            writing.commit(writing.write(batch_of(range(30))))
+        found = numbers_in(admin, "orders")
+
+    assert found in ([], list(range(30)))
+
+
+def test_without_transactions_a_zombie_is_fenced_all_the_same() -> None:
+    with writing_without("multi") as (writing, admin):
+        with Outflow(writing.sink.server.address, Fence(writing.attempt())) as zombie:
+            zombie.write(rows_of("orders", batch_of(range(10)).slice(0, 0)))
+            writing.write(batch_of(range(30)))
+            zombie.write(rows_of("orders", batch_of(range(10))))
+            with pytest.raises(FencedError):
+                zombie.finish()
+        found = numbers_in(admin, "orders")
+
+    assert found == list(range(30))

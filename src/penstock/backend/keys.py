@@ -60,12 +60,12 @@ def fence(topic: str, query: str) -> str:
 
 
 def fence_of_part(topic: str, query: str, part: int) -> str:
-    """Changes when another attempt takes over the part, and never else: writers watch it."""
+    """Changes when another attempt takes over the part: writers watch it."""
     return _aux(topic, "fence", query, str(part))
 
 
 def fence_of_batch(topic: str, query: str) -> str:
-    """Changes when a batch is done, and never else: writers watch it."""
+    """Changes when a batch is done: writers watch it."""
     return _aux(topic, "fence", query, "done")
 
 

@@ -73,7 +73,7 @@ class Fence(Mode):
     needs_same_bytes = True
     bears_speculation = False
     window = 2000
-    most_under_way = 2
+    most_under_way = 2  # not more: what ends one is told after what begins the next
 
     def __init__(self, attempt: Attempt) -> None:
         super().__init__(attempt)
@@ -85,7 +85,7 @@ class Fence(Mode):
     def begin(self, link: BlockingLink, stream: str) -> None:
         at = self.attempt
         doing = f"taking part {at.part} of batch {at.batch} of query {at.query} for {stream!r}"
-        where = [keys.fence(stream, at.query), keys.fence_of_part(stream, at.query, at.part)]
+        where = [keys.fence(stream, at.query), keys.fence_of_part(stream, at.query, at.part), stream]
         words_ = (at.part, at.batch, at.token, at.remember_ms)
         verdict, *facts = link.script(doing, scripts.load("sink_take"), where, *words_)
         if verdict == b"ahead":
@@ -94,7 +94,8 @@ class Fence(Mode):
             self._parts[stream] = _Part(0, "", "", Transactions(at, stream), finished=True)
         else:
             held = int(facts[0]), facts[1].decode(), facts[2].decode()
-            self._parts[stream] = _Part(*held, Transactions(at, stream))
+            self._parts[stream] = part = _Part(*held, Transactions(at, stream))
+            self._in_doubt = self._in_doubt or not part.transactions.are_allowed(link)
 
     def request(self, rows: Rows) -> Request | None:
         part, at = self._parts[rows.stream], self.attempt
@@ -136,7 +137,7 @@ class Fence(Mode):
             return b""
         transactions = self._parts[request.rows.stream].transactions
         transactions.check(link, request.expects)
-        return transactions.end(request.leaves, len(request.rows))
+        return transactions.end(request.expects, request.leaves, len(request.rows))
 
     def _script(self, request: Request) -> bytes:
         at, stream, names = self.attempt, request.rows.stream, request.rows.names
@@ -164,7 +165,7 @@ class Fence(Mode):
         return True
 
     def again(self, link: BlockingLink, unsettled: "list[Request]") -> "list[Request]":
-        self._in_doubt, self._open = True, None
+        self._in_doubt, self._open = self._in_doubt or bool(unsettled), None
         rest: dict[str, list[Request]] = {}
         for request in unsettled:
             rest.setdefault(request.rows.stream, []).append(request)

@@ -8,7 +8,6 @@ from penstock.backend import keys
 from penstock.backend.redis import scripts
 from penstock.backend.redis.blocking import BlockingLink
 from penstock.backend.redis.link import Reply, pack
-from penstock.backend.redis.links import raised
 from penstock.errors import ServerUnreachableError
 from penstock.spark.sink.delivery import Attempt
 
@@ -29,9 +28,9 @@ class Transactions:
         opening = pack("EVAL", scripts.load("sink_open").text, 2, stream, self._fence, at.part)
         self.begin = b"".join((watch, self._look, _SILENT, pack("MULTI"), opening))
 
-    def end(self, leaves: str, rows: int) -> bytes:
+    def end(self, expects: str, leaves: str, rows: int) -> bytes:
         """Have the fence hold `leaves`, if so many rows came."""
-        facts = (self._at.part, leaves, self._at.remember_ms, rows)
+        facts = (self._at.part, expects, leaves, self._at.remember_ms, rows)
         note = pack("EVAL", scripts.load("sink_note").text, 3, self._stream, self._fence, self._own, *facts)
         return b"".join((note, pack("EXEC"), _TALKING, self._look))
 
@@ -41,9 +40,12 @@ class Transactions:
         if replies != (b"OK", held.encode()):
             raise ServerUnreachableError(f"a transaction for {self._stream!r} did not go through")
 
+    def are_allowed(self, link: BlockingLink) -> bool:
+        """Whether the server lets us: within a transaction we would not hear that there is none."""
+        replies = link.pipeline(f"trying a transaction for {self._stream!r}", [pack("MULTI"), pack("DISCARD")])
+        return replies == [b"OK", b"OK"]
+
     def drop(self, link: BlockingLink) -> Reply:
         """Have the server drop those that are still on their way; what the fence holds from now on."""
-        doing = f"reading the fence of {self._stream!r}"
-        # Deleted, which a server that is full does not refuse.
-        replies = link.pipeline(doing, [pack("DEL", self._own), self._look])
-        return [raised(reply, doing) for reply in replies][-1]
+        doing, where = f"reading the fence of {self._stream!r}", (self._fence, self._own)
+        return link.script(doing, scripts.load("sink_drop"), where, self._at.part, self._at.token, self._at.remember_ms)

@@ -1,6 +1,6 @@
 #!lua
 -- Become the one attempt that writes a part of a batch under a fence.
--- KEYS  fence, fence of the part
+-- KEYS  fence, fence of the part, stream
 -- ARGV  part, batch, token of this attempt, how long to remember in ms
 -- Gives {'done'}, {'ahead', batch} if a newer one is done or has begun, or {'taken', rows written already, digest of
 -- them, value to expect}.
@@ -17,4 +17,8 @@ local value = ARGV[2] .. ' ' .. rows .. ' ' .. digest .. ' ' .. token
 redis.call('HSET', fence, part, value)
 redis.call('PEXPIRE', fence, ARGV[4])
 redis.call('SET', KEYS[2], token, 'PX', ARGV[4])
+-- What only the scripts of a transaction use: an account that may not is to fail here, not between rows and their note.
+redis.call('HDEL', fence, 'before/' .. part)
+local kind = redis.call('TYPE', KEYS[3]).ok
+if kind == 'stream' or kind == 'none' then redis.call('XLEN', KEYS[3]) end
 return {'taken', rows, digest, value}
