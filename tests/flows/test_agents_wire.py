@@ -9,6 +9,7 @@ import pytest
 from penstock import Delivery, Retry, Tailed
 from penstock.agents import Agent, ChatMessage, Control, Conversation, Token, read_as
 from penstock.bus.bus import Bus
+from penstock.errors import WrongKeyTypeError
 from penstock.message.ids import foreign_id, new_id
 from tests.support.servers import Server
 from tests.support.stage import Stage
@@ -89,6 +90,23 @@ async def test_the_seeds_snippets_tail_and_read_what_a_conversation_wrote(
             {"text": "Hel", "message_id": answered.id, "sender": name},
             {"text": "lo", "message_id": answered.id, "sender": name, "index": 1},
         ]
+
+
+async def test_a_piece_that_could_not_be_shown_is_no_part_of_the_message(stage: Stage, name: str) -> None:
+    conversation = Conversation(stage.app)
+    speech = conversation.speech(name)
+    stage.admin.set(conversation.stream, "in the way")
+    with pytest.raises(WrongKeyTypeError):
+        await speech.token("Hel")
+    stage.admin.delete(conversation.stream)
+    await asyncio.gather(*map(speech.token, ("Hel", "lo")))
+    await speech.end()
+    async with conversation.events(after="earliest") as events:
+        *tokens, whole = await take(events, 3)
+    shown = [read_as(token, Token) for token in tokens if isinstance(token, Tailed)]
+    assert [(token.text, token.index) for token in shown] == [("Hel", 0), ("lo", 1)]
+    assert isinstance(whole, Tailed)
+    assert read_as(whole, ChatMessage).content == "Hello"
 
 
 async def test_followers_read_what_was_said_as_what_it_is(stage: Stage, name: str) -> None:

@@ -8,10 +8,11 @@ from uuid import uuid4
 import pytest
 import redis
 
-from penstock import Cursor, Last, Message, Penstock, Tailed, Unreadable
+from penstock import Cursor, Last, Message, Penstock, Tailed, Unreadable, events
 from penstock.backend import keys
 from penstock.errors import ConfigurationError, CursorNotFoundError, WrongKeyTypeError
 from penstock.message.ids import new_id
+from tests.support.proxy import Proxy
 from tests.support.stage import Stage
 from tests.support.tailing import bodies, numbers, publish, take
 from tests.support.waiting import blocked
@@ -212,6 +213,26 @@ async def test_a_durable_cursor_goes_on_where_it_was_committed(stage: Stage, ten
         (item,) = await take(tail, 1)
         with pytest.raises(ConfigurationError, match="no durable cursor"):
             await item.commit()
+
+
+async def test_a_durable_cursor_waits_for_a_server_that_is_away(stage: Stage, ten: list[str], proxy: Proxy) -> None:
+    """What it could not be told is told later, and the items that are at hand are given meanwhile."""
+    troubles: list[events.Trouble] = []
+    async with Penstock.connect(proxy.url, logs=None) as app:
+        app.listen(lambda event: troubles.append(event) if isinstance(event, events.Trouble) else None)
+        async with app.tail(stage.topic, after=Cursor("lake", every=1)) as tail:
+            assert numbers(await take(tail, 3)) == [0, 1, 2]
+            proxy.refusing = True
+            proxy.cut()
+            assert numbers(await take(tail, 4)) == [3, 4, 5, 6]
+            told = [(one.scope, one.topic, one.group) for one in troubles]
+            assert (events.Scope.SETTLE, stage.topic, "lake") in told
+            held = stage.admin.hget(keys.cursors(stage.topic), "lake")
+            assert held.startswith(f"{ten[1]} ".encode())
+            proxy.refusing = False
+            assert numbers(await take(tail, 3)) == [7, 8, 9]
+    held = stage.admin.hget(keys.cursors(stage.topic), "lake")
+    assert held.startswith(f"{ten[8]} ".encode())
 
 
 async def test_a_durable_cursor_holds_the_horizon(stage: Stage) -> None:

@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from penstock import Gap
+from penstock import Gap, Penstock
 from penstock.backend.entry import Stored
 from penstock.events import Listeners
 from penstock.message.wire import Wire
@@ -14,6 +14,7 @@ from penstock.tail.feed import Feed
 from penstock.tail.hub import Hub
 from penstock.tail.places import FIRST_ID, Place
 from penstock.tail.strand import Line, Strand
+from tests.support.proxy import Proxy
 from tests.support.stage import Stage
 from tests.support.tailing import numbers, publish, take
 from tests.support.waiting import blocked
@@ -55,6 +56,85 @@ async def test_a_follower_that_is_ahead_of_the_feed_is_given_nothing_twice(stage
     await feed.look()
     assert drained(ahead) == ids[4:]
     hub.leave(feed, ahead)
+
+
+async def test_what_a_follower_ahead_of_the_feed_has_read_is_not_missing_to_it(stage: Stage) -> None:
+    """Trimmed, or deleted, before the feed came to it; others have lost it. It is given nothing twice for that."""
+    begin = Place(FIRST_ID, "", 0)
+    hub, feed = await quiet(stage, begin)
+    ids = await publish(stage, 0, 1)
+    await feed.look()
+    behind = strand(hub, stage.topic, feed.place)
+    await behind.read_on()
+    ids += await publish(stage, *range(2, 7))
+    ahead = strand(hub, stage.topic, begin)
+    while ahead.is_behind:
+        await ahead.read_on()
+    assert drained(ahead) == ids
+    stage.admin.xtrim(stage.topic, minid=ids[4], approximate=False)
+    await feed.look()
+    assert (drained(ahead), drained(behind)) == ([], ["trimmed", *ids[4:]])
+    ids += await publish(stage, 7, 8)
+    await feed.look()
+    assert drained(ahead) == drained(behind) == ids[7:]
+    hub.leave(feed, ahead)
+
+
+async def test_what_is_missing_behind_a_follower_ahead_of_the_feed_is_told_to_it(stage: Stage) -> None:
+    begin = Place(FIRST_ID, "", 0)
+    hub, feed = await quiet(stage, begin)
+    ids = await publish(stage, 0, 1)
+    await feed.look()
+    ids += await publish(stage, 2, 3)
+    ahead = strand(hub, stage.topic, begin)
+    while ahead.is_behind:
+        await ahead.read_on()
+    assert drained(ahead) == ids
+    ids += await publish(stage, 4, 5)
+    stage.admin.xtrim(stage.topic, minid=ids[5], approximate=False)
+    await feed.look()
+    found = ahead.take()
+    assert found is not None
+    assert isinstance(found.thing, Gap)
+    assert (found.thing.after, found.thing.count, found.thing.reason) == (ids[3], None, "trimmed")
+    assert drained(ahead) == ids[5:]
+    stage.admin.delete(stage.topic)
+    await feed.look()
+    assert drained(ahead) == ["gone"]
+    hub.leave(feed, ahead)
+
+
+async def test_a_new_stream_is_read_whole_by_a_follower_that_was_ahead_of_the_feed(stage: Stage) -> None:
+    begin = Place(FIRST_ID, "", 0)
+    hub, feed = await quiet(stage, begin)
+    ids = await publish(stage, 0)
+    await feed.look()
+    ids += await publish(stage, 1)
+    ahead = strand(hub, stage.topic, begin)
+    while ahead.is_behind:
+        await ahead.read_on()
+    assert drained(ahead) == ids
+    stage.admin.delete(stage.topic)
+    stage.admin.xadd(stage.topic, {"payload": '{"n": 2}'}, id="5-0")
+    await feed.look()
+    await feed.look()
+    assert drained(ahead) == ["recreated", "5-0"]
+    hub.leave(feed, ahead)
+
+
+async def test_a_tail_that_is_closed_while_it_reads_leaves_nothing_behind(stage: Stage, proxy: Proxy) -> None:
+    await publish(stage, 0, 1)
+    async with Penstock.connect(proxy.url, logs=None) as app, app.tail(stage.topic, after="earliest") as tail:
+        proxy.stall()
+        reading = asyncio.create_task(anext(tail, "end"))
+        async with asyncio.timeout(10):
+            while not proxy.held:
+                await asyncio.sleep(0.001)
+        tail.close()
+        proxy.flow()
+        async with asyncio.timeout(10):
+            assert await reading == "end"
+        assert not app._following()._feeds
 
 
 async def test_a_follower_begins_in_the_middle_of_what_is_held_without_asking_the_server(stage: Stage) -> None:

@@ -19,6 +19,7 @@ class Served(NamedTuple):
     gateway: Gateway
     url: str
     client: httpx.AsyncClient
+    serving: Serving
 
 
 @asynccontextmanager
@@ -33,7 +34,7 @@ async def served(app: Penstock, options: WebOptions | None = None, *, around: An
             async with asyncio.timeout(10):
                 await ready.wait()
             async with httpx.AsyncClient(base_url=address_of(listening), timeout=20) as client:
-                yield Served(gateway, address_of(listening), client)
+                yield Served(gateway, address_of(listening), client, serving)
         finally:
             stop.set()
             async with asyncio.timeout(10):

@@ -1,6 +1,6 @@
 """Going on from a place: whatever was added behind it is given, or is in a gap, and the gaps count right."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -61,14 +61,48 @@ def follow(stream: Stream, place: Place, count: int) -> tuple[list[Gap], list[in
     return [step.gap] if step.gap else [], [order(entry.id)[0] for entry in step.entries], step.place
 
 
-DOINGS = st.lists(
-    st.one_of(
-        st.tuples(st.just("add"), st.integers(0, 6)),
-        st.tuples(st.just("trim"), st.integers(0, 4)),
-        st.tuples(st.just("delete"), st.integers(0, 20)),
-        st.tuples(st.just("read"), st.integers(1, 5)),
-    ),
-    max_size=40,
+@dataclass
+class Forgetful(Stream):
+    """A stream of a server that falls back to what it was. No id is ever given to two entries."""
+
+    added_ever: int = 0
+    told: dict[int, int] = field(default_factory=dict)
+    """Of all that was added in the history that the server knows of: the how-manieth, ever."""
+
+    falls: int = 0
+    saved: "Forgetful | None" = None
+
+    def add(self, count: int) -> None:
+        for _ in range(count):
+            self.last += 1
+            while self.last % MOST_FALLS != self.falls:
+                self.last += 1
+            self.added += 1
+            self.added_ever += 1
+            self.told[self.last] = self.added_ever
+            self.there.append(self.last)
+
+    def save(self, _: int) -> None:
+        self.saved = replace(self, there=[*self.there], told={**self.told})
+
+    def fall_back(self, _: int) -> None:
+        if self.saved is not None and self.falls + 1 < MOST_FALLS:
+            old = self.saved
+            self.there, self.told = [*old.there], {**old.told}
+            self.added, self.last, self.deleted = old.added, old.last, old.deleted
+            self.falls += 1
+
+
+MOST_FALLS = 4
+CHANGES = (
+    st.tuples(st.just("add"), st.integers(0, 6)),
+    st.tuples(st.just("trim"), st.integers(0, 4)),
+    st.tuples(st.just("delete"), st.integers(0, 20)),
+)
+DOINGS = st.lists(st.one_of(*CHANGES, st.tuples(st.just("read"), st.integers(1, 5))), max_size=40)
+SOME = st.lists(st.one_of(*CHANGES, st.just(("save", 0)), st.just(("fall_back", 0))), max_size=5)
+BACKWARDS = st.tuples(SOME, SOME, SOME).map(
+    lambda parts: [*parts[0], ("save", 0), *parts[1], ("read", 0), ("fall_back", 0), *parts[2]]
 )
 
 
@@ -113,6 +147,33 @@ def test_a_bare_id_is_never_passed_by_in_silence(doings: list[Any], at: int) -> 
     else:
         assert set(numbers) == wanted or not at
     assert place.ordinal == stream.added
+
+
+@settings(max_examples=400)
+@given(BACKWARDS)
+def test_behind_a_position_nothing_is_passed_by_in_silence_though_the_server_falls_back(doings: list[Any]) -> None:
+    """The position is one of the newest entry at some moment. What was added since is given, or there is a gap."""
+    stream, place, read, falls = Forgetful(), Place(FIRST_ID, ""), 0, 0
+    for what, number in doings:
+        if what != "read":
+            getattr(stream, what)(number)
+        elif stream.there:
+            place, read, falls = Place(f"{stream.there[-1]}-0", "e1"), stream.added_ever, stream.falls
+    gaps, given_ids, _ = follow(stream, place, 1000)
+    if place.id != FIRST_ID:
+        given_since = {stream.told[id] for id in given_ids}
+        assert {since for since in stream.told.values() if since > read} <= given_since or gaps
+    assert stream.falls > falls or "rolled back" not in [gap.reason for gap in gaps]
+
+
+@pytest.mark.parametrize("trimmed", [False, True])
+def test_a_fall_back_shows_by_the_entry_that_was_read_and_is_not_there(trimmed: bool) -> None:
+    stream = Stream(there=[1, 2, 5, 7, 8, 12], added=6, last=12)
+    if trimmed:
+        stream.trim(5)
+    gaps, numbers, _ = follow(stream, Place("9-0", "e1"), 10)
+    assert (gaps, numbers) == ([Gap("t", FIRST_ID, "9-0", None, "rolled back")], [12])
+    assert follow(stream, Place("9-0", ""), 10)[:2] == ([], [12])
 
 
 def test_a_stream_of_another_epoch_is_read_from_its_beginning() -> None:

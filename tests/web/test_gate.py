@@ -24,7 +24,7 @@ async def posted(web: Served, topic: str, **headers: str) -> int:
 
 
 async def test_a_page_of_another_origin_is_refused(stage: Stage, web: Served) -> None:
-    for origin in (PAGE, "null", "http://127.0.0.1:1", "http://localhost"):
+    for origin in (PAGE, "null", "http://127.0.0.1:1", "http://localhost", "http://[", "http://[x]:y"):
         assert await posted(web, stage.topic, Origin=origin) == 403
         assert await events(web, stage.topic, Origin=origin) == 403
     assert not stage.admin.exists(stage.topic)

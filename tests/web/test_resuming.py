@@ -43,6 +43,22 @@ async def test_an_id_that_the_topic_has_not_reached_gives_a_gap(stage: Stage, we
         assert numbers(await follower.take(1)) == [2]
 
 
+async def test_an_id_of_this_epoch_that_the_topic_has_not_reached_gives_a_gap_beside_other_followers(
+    stage: Stage, web: Served
+) -> None:
+    """What others have read for themselves proves nothing about an id that somebody made up."""
+    await publish(stage, 1)
+    async with following(web.client, stage.topic) as other:
+        epoch = other.parser.last_id.partition(".")[0]
+        await publish(stage, 2)
+        assert numbers(await other.take(1)) == [2]
+        async with following(web.client, stage.topic, last_id=f"{epoch}.99999999999999-0") as follower:
+            (gap,) = await follower.take(1)
+            assert (gap.event, gap.json["reason"]) == ("gap", "rolled back")
+            await publish(stage, 3)
+            assert numbers(await follower.take(1)) == numbers(await other.take(1)) == [3]
+
+
 async def test_coming_and_going_while_others_publish_gives_everything_once(stage: Stage, web: Served) -> None:
     """One that leaves in the middle of a page, one that leaves at its end, and one that leaves before it has any."""
     total, given = 60, list[int]()

@@ -1,6 +1,7 @@
 """A client that is too slow is told what it missed; one that takes nothing any more is cut off."""
 
 import asyncio
+import contextlib
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -72,5 +73,20 @@ async def test_a_client_that_takes_nothing_for_long_is_cut_off(stage: Stage) -> 
             while "penstock_event_streams 0.0" not in (await web.client.get("/metrics")).text:
                 await asyncio.sleep(0.02)
         async with asyncio.timeout(10):
-            while await reader.read(65536):
-                pass
+            with contextlib.suppress(ConnectionResetError):  # the kernel may have given it up already
+                while await reader.read(65536):
+                    pass
+
+
+async def test_the_connection_of_one_that_never_takes_anything_again_is_gone_too(stage: Stage) -> None:
+    """Closing waits for what is still to be sent, and connections are counted: a few such would shut out all others."""
+    options = WebOptions(queue=10, heartbeat=timedelta(milliseconds=50), patience=timedelta(milliseconds=300))
+    async with served(stage.app, options) as web, lazy_reader(web, stage.topic):
+        connections = web.serving._server.server_state.connections
+        (stuck,) = connections
+        bus = stage.app.bus(stage.topic)
+        for number in range(200):
+            await bus.publish({"n": number, "pad": PAD})
+        async with asyncio.timeout(20):
+            while stuck in connections:
+                await asyncio.sleep(0.02)

@@ -85,14 +85,18 @@ def _uncounted(topic: str, place: Place, survey: Survey, seen: Glimpse) -> Step:
     # All that is there lies behind the place, so what was ever added and is not there was before it, or is missing.
     ordinal = survey.added - survey.length if is_behind_all else None
     gap = None
-    if survey.added == survey.length or place.id == FIRST_ID or here == order(survey.last):
-        pass  # nothing was ever removed, or nothing that this reader could want
-    elif survey.first is None or is_behind_all:
+    is_among_them = survey.first is not None and not is_behind_all
+    if place.id == FIRST_ID or here == order(survey.last):
+        pass  # nothing that this reader could want was ever removed
+    elif is_among_them and place.epoch and not survey.present and order(survey.deleted) < here:
+        # Its entry was neither trimmed nor deleted, and is not there. Also where all that was ever added still is.
+        gap = _rolled_back(topic, place)
+    elif survey.added == survey.length:
+        pass  # nothing was ever removed
+    elif not is_among_them:
         gap = Gap(topic, place.id, _end_of_loss(place, survey), None, "trimmed")
     elif order(survey.deleted) > here:
         gap = Gap(topic, place.id, survey.deleted, None, "deleted")
-    elif place.epoch and not survey.present and order(survey.deleted) < here:
-        gap = _rolled_back(topic, place)
     return Step(gap, seen.entries, _behind(place, survey, seen, ordinal))
 
 

@@ -5,7 +5,7 @@ one, and whoever falls so far behind that his next entry is held no more, knows 
 """
 
 import asyncio
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Collection
 from typing import NamedTuple, Protocol
@@ -91,8 +91,21 @@ class Feed:
             self._size.got(step.entries, asked)
             self._append(step)
 
+    def knows(self, place: Place) -> bool:
+        """The feed stands at `place`, or holds the very entry there: what follows it here is all that follows it.
+
+        An id that is none of these proves nothing: it may be still to come, or the server may have lost its entry.
+        """
+        if place.epoch != self.place.epoch:
+            return False
+        if place.id == self.place.id:
+            return True
+        here, whole = order(place.id), max(0, self._whole_from - self.base)
+        at = bisect_left(self.slots, here, lo=whole, key=_order)
+        return at < len(self.slots) and self.slots[at].order == here
+
     def join(self, follower: Follower, place: Place) -> int | None:
-        """Where a follower who stands at `place` reads on.
+        """Where a follower reads on who stands at `place`, which the feed `knows`, or the server was just asked about.
 
         None if what follows it is not held here (any more), or is more than it may be behind.
         """

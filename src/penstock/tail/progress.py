@@ -18,13 +18,15 @@ class Progress:
         self._given: tuple[str, Cursor, Place] | None = None
         self._done: dict[str, tuple[Cursor, Place]] = {}
         self._uncommitted = 0
+        self.is_due = False
+        """So many items are done that the server shall know of them now."""
 
     def give(self, topic: str, cursor: Cursor, place: Place) -> Callable[[], Awaitable[bool]]:
         """An item is handed out; what this returns is how its taker commits it."""
         self._given = topic, cursor, place
         return partial(self._commit, topic, cursor, place)
 
-    async def finish_last(self) -> None:
+    def finish_last(self) -> None:
         """The next item is asked for, so the last one is done."""
         given, self._given = self._given, None
         if given is None or given[1].every is None:
@@ -32,14 +34,24 @@ class Progress:
         topic, cursor, place = given
         self._done[topic] = cursor, place
         self._uncommitted += 1
-        if self._uncommitted >= given[1].every:
-            await self.commit_done()
+        self.is_due = self.is_due or self._uncommitted >= given[1].every
 
     async def commit_done(self) -> None:
-        self._uncommitted = 0
-        done, self._done = self._done, {}
-        for topic, (cursor, place) in done.items():
-            await self._commit(topic, cursor, place)
+        """Commit all that is done. What fails is still to be committed, and what comes behind it."""
+        for topic, (cursor, place) in list(self._done.items()):
+            try:
+                await self._commit(topic, cursor, place)
+            except CursorNotFoundError:
+                del self._done[topic]  # it would never succeed
+                raise
+            del self._done[topic]
+        self._uncommitted, self.is_due = 0, False
+
+    @property
+    def oldest(self) -> tuple[str, str]:
+        """The topic that is to be committed first, and the name of its cursor; while anything is to be committed."""
+        topic, (cursor, _) = next(iter(self._done.items()))
+        return topic, cursor.name
 
     async def _commit(self, topic: str, cursor: Cursor, place: Place) -> bool:
         to = Position(place.id, -1 if place.ordinal is None else place.ordinal, place.epoch)

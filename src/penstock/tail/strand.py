@@ -3,6 +3,8 @@
 import asyncio
 from collections import deque
 
+from msgspec import structs
+
 from penstock.message.wire import Wire
 from penstock.tail.continuity import go_on
 from penstock.tail.feed import Feed
@@ -113,7 +115,7 @@ class Strand:
     async def read_on(self) -> None:
         """Read the next page, or, where the feed has what follows, go over to the feed."""
         feed = self._hub.known(self.topic)
-        if feed is not None and self._joined(feed):
+        if feed is not None and feed.knows(self._read_upto) and self._joined(feed):
             return
         asked = self._size.next
         seen = await self._hub.backend.glimpse(self.topic, self._read_upto.id, asked)
@@ -158,9 +160,22 @@ class Strand:
             slot = feed.slots[self._index - feed.base]
             self._index += 1
             self._number = slot.number
-            if self._skip is None or slot.order > self._skip or isinstance(slot.found.thing, Gap):
+            if isinstance(slot.found.thing, Gap):
+                self._tell(slot.found.thing, slot.found.place)
+            elif self._skip is None or slot.order > self._skip:
                 self._skip = None
                 self._ahead.append(slot.found)
+
+    def _tell(self, gap: Gap, behind: Place) -> None:
+        """A gap of the feed, as far as it concerns a strand that read on by itself before it joined."""
+        if self._skip is None or gap.upto is None or gap.reason == "rolled back":
+            # What comes from now on may have any id, and is none of what was read.
+            self._skip = None
+            self._ahead.append(Found(gap, behind))
+        elif order(gap.upto) > self._skip:
+            here = self._read_upto.id
+            rest = structs.replace(gap, after=here, count=None)  # some of those counted were read
+            self._ahead.append(Found(rest, Place(here, behind.epoch)))
 
     def _fell_behind(self, feed: Feed) -> None:
         if self.cursor is not None:
@@ -177,5 +192,5 @@ class Strand:
             count = missed if self._skip is None else None
             self._ahead.append(Found(Gap(self.topic, self.taken.id, upto, count, "too slow"), behind))
         if feed.last_gap is not None and self._index <= feed.last_gap[0] < start:
-            self._ahead.append(Found(feed.last_gap[1], behind))
+            self._tell(feed.last_gap[1], behind)
         self._index, self._number = start, feed.number_before(start)

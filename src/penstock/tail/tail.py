@@ -105,7 +105,7 @@ class Tail:
         self._strands[topic], self._began[topic] = strand, place
         strand.news()
         if place.ordinal is None:  # what is missing can be told best now: later, more will have been removed
-            await strand.read_on()
+            await self._page(strand)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -131,7 +131,7 @@ class Tail:
     async def __anext__(self) -> Item:
         # No call that is not needed: with a thousand followers, all of this runs a thousand times for each message.
         if self._progress is not None:
-            await self._progress.finish_last()
+            await self._finish_last(self._progress)
         line = self._line
         ready = line.ready
         while True:
@@ -183,7 +183,7 @@ class Tail:
     async def _read_on(self, strand: Strand) -> None:
         try:
             await self._pace.ready()
-            await strand.read_on()
+            await self._page(strand)
         except (AuthenticationError, ServerTooOldError):
             raise
         except ServerError as error:
@@ -192,6 +192,27 @@ class Tail:
                 return
             self._pace.failed()
             self._listeners.emit(Trouble(Scope.READ, error, topic=strand.topic, group=""))
+        else:
+            self._pace.succeeded()
+
+    async def _page(self, strand: Strand) -> None:
+        await strand.read_on()
+        if self._strands.get(strand.topic) is not strand:
+            strand.close()  # the tail was closed meanwhile: nobody else would leave the feed that it has joined
+
+    async def _finish_last(self, progress: Progress) -> None:
+        """The next item is asked for, so the last one is done; what the server cannot be told now, it is told later."""
+        progress.finish_last()
+        if not progress.is_due or self._pace.left:
+            return
+        try:
+            await progress.commit_done()
+        except (AuthenticationError, ServerTooOldError):
+            raise
+        except ServerError as error:
+            self._pace.failed()
+            topic, name = progress.oldest
+            self._listeners.emit(Trouble(Scope.SETTLE, error, topic=topic, group=name))
         else:
             self._pace.succeeded()
 

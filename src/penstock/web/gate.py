@@ -63,7 +63,7 @@ class Gate:
         if not origin or origin in self._origins:
             return
         # The scheme may differ: whoever ends TLS in front of us leaves the host as it was.
-        if urlsplit(origin).netloc != request.headers.get("host", "").lower():
+        if _netloc_of(origin) != request.headers.get("host", "").lower():
             raise Refused(
                 HTTPStatus.FORBIDDEN,
                 f"pages of {origin[:100]!r} may not come here: name it in WebOptions(origins=...) if they should",
@@ -102,3 +102,11 @@ def _host_of(request: Request) -> str:
         return urlsplit(f"//{request.headers.get('host', '')}").hostname or ""
     except ValueError:
         return ""
+
+
+def _netloc_of(origin: str) -> str | None:
+    """None if it is no origin at all, and so that of nobody."""
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return None

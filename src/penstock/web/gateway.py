@@ -31,6 +31,7 @@ class Gateway:
     def __init__(self, app: Penstock, options: WebOptions) -> None:
         check_kind("create_app(...)", app, Penstock)
         check_kind("create_app(options=...)", options, WebOptions)
+        self.patience = options.patience
         self._app = app
         self._is_ours = False
         seats = Seats(options)

@@ -5,6 +5,7 @@ import logging
 import socket
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -15,6 +16,12 @@ from penstock.web.gateway import Gateway
 _SEND_BUFFER = 128 * 1024
 _BESIDE_STREAMS = 200
 """Connections for all that is no stream: publishing, probes, scrapes."""
+
+_SHORTEST_MILLISECONDS = 1000
+"""Packets that are lost on the way are sent again within this time: that is no reason to give up."""
+
+_LONGEST_MILLISECONDS = 2**31 - 1
+"""What the kernel takes."""
 
 END_SECONDS = 5.0
 """How long the end takes at most, once asked for."""
@@ -67,6 +74,7 @@ class Serving:
 
     async def run(self, listening: socket.socket, asked: Awaitable[object], ready: Callable[[], None]) -> None:
         """Serve until `asked` is done; then end every stream in a way that clients see, and return."""
+        _give_up_after(self._gateway.patience, listening)
         self._server.ready = ready
         serving = asyncio.create_task(self._server.serve([listening]))
         waiting = asyncio.ensure_future(asked)
@@ -79,6 +87,16 @@ class Serving:
             await serving
         if not self._server.started:
             raise SetupError("the web app did not start: what its lifespan raised is in the log")
+
+
+def _give_up_after(patience: timedelta, listening: socket.socket) -> None:
+    """Have the kernel end connections whose peers take nothing for so long. Handed down to every one.
+
+    A stream that was cut off is closed when the rest of its last frame is sent; to a peer with no room for it, never.
+    """
+    milliseconds = max(_SHORTEST_MILLISECONDS, min(patience // timedelta(milliseconds=1), _LONGEST_MILLISECONDS))
+    if hasattr(socket, "TCP_USER_TIMEOUT") and listening.family in (socket.AF_INET, socket.AF_INET6):
+        listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
 
 
 def _is_news(record: logging.LogRecord) -> bool:
