@@ -16,6 +16,7 @@ SCHEMA = pa.schema(
      ("tracestate", pa.string()), ("time", _STAMP), ("payload", pa.string()), ("reason", pa.string()),
      ("fields", pa.list_(pa.binary()))]
 )  # fmt: skip
+WRITER = "test"
 START = datetime(2026, 3, 1, tzinfo=UTC)
 
 
@@ -40,7 +41,7 @@ class Row(NamedTuple):
 
 def pour(lake: Lake, rows: list[Row], **cells: Any) -> None:
     """One commit, with a file for each topic and day; `cells` are the same in every row."""
-    staging = lake.staging("test")
+    staging = lake.staging(WRITER)
     files = []
     for number, (topic, day) in enumerate(sorted({(row.topic, row.day) for row in rows})):
         file = staging / f"{number}.parquet"
@@ -48,8 +49,8 @@ def pour(lake: Lake, rows: list[Row], **cells: Any) -> None:
         pq.write_table(pa.Table.from_pylist([{**_cells(row), **cells} for row in ours], SCHEMA), file)
         place = {"topic": topic, "date": day}
         files.append(staged_file(lake.path, file, f"{staging.name}-{number}", "raw", place))
-    count = lake.snapshot().writers.get("test", -1) + 1
-    lake.commit(Commit(writer="test", number=count, add=tuple(files)))
+    count = lake.snapshot().writers.get(WRITER, -1) + 1
+    lake.commit(Commit(writer=WRITER, number=count, add=tuple(files)))
 
 
 def _cells(row: Row) -> dict[str, Any]:

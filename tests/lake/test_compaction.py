@@ -2,6 +2,7 @@
 
 import random
 from datetime import timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,29 @@ def test_small_files_of_a_day_become_one(tmp_path: Path) -> None:
     (one, other) = lake.snapshot().of("raw")
     assert one.bounds["id"] == ("a-000000", "a-000999")
     assert [file.path for file in lake.snapshot().of("raw", id="a-001500")] == [other.path]
+
+
+@pytest.mark.parametrize("table", ["raw", "clicks"])
+def test_a_day_of_many_files_becomes_several_that_are_large_and_no_larger(tmp_path: Path, table: str) -> None:
+    lake = Lake.create(tmp_path)
+    for start in range(0, 600, 20):
+        if table == "raw":
+            pour(lake, numbered("a", range(start, start + 20)))
+        else:
+            add_rows(lake, table, {"n": list(range(start, start + 20))})
+    before, rows = lake.snapshot().of(table), rows_of(lake, table)
+    smallest, largest = (pick(file.size for file in before) for pick in (min, max))
+
+    done = compact(lake, full_size=5 * largest)
+
+    merged = lake.snapshot().of(table)
+    assert rows_of(lake, table) == rows
+    assert done == Compacted(files_before=30, files_after=len(merged))
+    assert 5 <= len(merged) <= 30 // 5 + 1
+    per_file = 5 * largest // smallest + 1
+    assert max(file.rows for file in merged) <= 20 * per_file
+    ids = sorted(file.bounds["id"] for file in merged if table == "raw")
+    assert all(high < low for (_, high), (low, _) in pairwise(ids))
 
 
 def test_readers_of_before_read_on_until_the_grace_time_is_over(tmp_path: Path) -> None:

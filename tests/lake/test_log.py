@@ -48,7 +48,7 @@ def test_a_look_at_what_is_known_reads_as_little_in_an_old_lake(
     with monkeypatch.context() as patched:
         looks = Looks(patched)
         lake.snapshot()
-    assert (looks.files, looks.directories) == (2, 0)  # is there a next one, and is the last one still there
+    assert (looks.files, looks.directories) == (2, 1)  # a next one? the last one still? and the states' names
 
 
 def test_a_swept_log_is_as_long_as_two_states_need(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,7 +87,103 @@ def test_a_writer_that_slept_while_the_log_was_shortened_takes_no_number_that_wa
     monkeypatch.setattr(Log, "append", slept)
     assert sleeper.commit(Commit(writer="sleeper", number=0)) == 44
     assert Lake.open(tmp_path).snapshot().writers == {"w": 42, "sleeper": 0}
+    sweep(lake)
     assert log_files(lake, "commits")[0] == "00000000000000000032.json"
+
+
+@pytest.mark.parametrize("ages", [3, 30], ids=["far from what is left", "just before it"])
+def test_what_a_writer_that_slept_leaves_in_the_log_is_no_part_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ages: int
+) -> None:
+    """It was killed, or is not yet done, with a number that was given away; others have slept beside it."""
+    monkeypatch.setattr(log, "_EVERY", 8)
+    lake, one, other, reader = (Lake.create(tmp_path) for _ in range(4))
+    age(lake, ages)
+    for sleeper in (one, other, reader):
+        sleeper.snapshot()
+    age(lake, 43 - ages)
+    sweep(lake)
+    assert log_files(lake, "commits")[0] == "00000000000000000032.json"
+
+    assert not one._log.append(ages + 1, Commit(writer="one", number=0))
+
+    assert f"{ages + 1:020}.json" in log_files(lake, "commits")
+    assert reader.snapshot().writers == {"w": 42}
+    assert other.commit(Commit(writer="other", number=0)) == 44
+    assert other.commit(Commit(writer="other", number=1)) == 45
+    assert one.commit(Commit(writer="one", number=0)) == 46
+    for knows in (lake, reader, Lake.open(tmp_path)):
+        assert knows.snapshot().writers == {"w": 42, "one": 0, "other": 1}
+
+
+def test_a_commit_stays_though_the_state_behind_it_is_written_down_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another writer goes on from it before its own writer is done with it."""
+    monkeypatch.setattr(log, "_EVERY", 8)
+    lake, faster = Lake.create(tmp_path), Lake.create(tmp_path)
+    age(lake, 6)
+    real = log._place
+
+    def place(*arguments: Any) -> bool:
+        monkeypatch.setattr(log, "_place", real)
+        done = real(*arguments)
+        age(faster, 3)
+        return done
+
+    monkeypatch.setattr(log, "_place", place)
+    assert lake.commit(Commit(writer="slow", number=0)) == 7
+    assert log_files(lake, "states") == ["00000000000000000008.json"]
+    assert Lake.open(tmp_path).snapshot().writers == {"w": 8, "slow": 0}
+
+
+def test_a_lake_that_is_opened_while_its_log_is_shortened_is_all_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log, "_EVERY", 8)
+    lake = Lake.create(tmp_path)
+    age(lake, 20)
+    real = Log._newest_state
+
+    def slept(self: Log) -> Any:
+        monkeypatch.setattr(Log, "_newest_state", real)
+        found = real(self)
+        age(lake, 40)
+        sweep(lake)
+        return found
+
+    monkeypatch.setattr(Log, "_newest_state", slept)
+    assert Lake.open(tmp_path).snapshot().writers == {"w": 59}
+
+
+@pytest.mark.parametrize("first", [1, 9, 16, 17])
+def test_a_log_that_lost_its_end_is_an_error_that_names_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: int
+) -> None:
+    """As far as anything says that there was more."""
+    monkeypatch.setattr(log, "_EVERY", 8)
+    age(Lake.create(tmp_path), 20)
+    for version in range(first, 21):
+        (tmp_path / f"_penstock/commits/{version:020}.json").unlink()
+    if first > 16:
+        assert Lake.open(tmp_path).snapshot().version == 16
+        return
+    with pytest.raises(LakeError, match=r"00000000000000000016\.json is missing"):
+        Lake.open(tmp_path)
+    for state in (tmp_path / "_penstock/states").iterdir():
+        state.write_text("{")
+    with pytest.raises(LakeError, match=rf"{first:020}\.json is missing"):
+        Lake.open(tmp_path)
+
+
+def test_a_lake_that_came_from_a_backup_without_empty_directories_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log, "_EVERY", 4)
+    Lake.create(tmp_path)
+    (tmp_path / "_penstock/states").rmdir()
+    age(Lake.open(tmp_path), 6)
+    assert log_files(Lake.open(tmp_path), "states") == ["00000000000000000004.json"]
 
 
 def test_a_log_that_went_back_is_told(tmp_path: Path) -> None:

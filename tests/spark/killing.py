@@ -22,6 +22,7 @@ from penstock.lake.log import Log
 from penstock.lake.tables import DEAD
 from penstock.spark.data_source import PenstockSource
 from penstock.spark.pipelines.archive import Archive
+from tests.lake.pouring import WRITER as POURING
 from tests.spark import gallows
 from tests.spark.gallows import here
 
@@ -110,7 +111,7 @@ def hang_over_the_lake() -> None:
         for file in files:
             move(self, [file])
             # Whoever comes first moves what was committed: what the driver did not stage is no step of its own.
-            if not file.staged.startswith("_staging/compaction-"):
+            if not file.staged.startswith(("_staging/compaction-", f"_staging/{POURING}-")):
                 step(_of([file], "move-middle"))
 
     def committing(self: Lake, new: Commit, *check: Any) -> int | None:
@@ -123,8 +124,8 @@ def hang_over_the_lake() -> None:
 
 
 def _of_commit(commit: Commit, name: str) -> str:
-    """A step's name; that of what keeps the lake small is another."""
-    care = {"compaction": "compact", "retention": "drop"}.get(commit.writer)
+    """A step's name; that of what keeps the lake small is another, and that of the rows which it drops."""
+    care = {"compaction": "compact", "retention": "drop", POURING: "pour"}.get(commit.writer)
     return _of(commit.add, name) if care is None else f"{care}-{name}"
 
 

@@ -129,6 +129,8 @@ def test_a_backlog_read_late_tells_of_what_was_late_then_and_of_nothing_else(
         ({"name": "a/b"}, "option name is 'a/b'"),
         ({"name": ".."}, "option name is '..'"),
         ({"to": "orders"}, "which they are made from"),
+        ({"options": {"group": "mine"}}, "option options has 'group'"),
+        ({"options": {"failOnDataLoss": "no"}}, "option failOnDataLoss='no' cannot be used"),
     ],
 )
 def test_what_cannot_work_is_refused(change: dict[str, Any], complaint: str) -> None:

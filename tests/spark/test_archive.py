@@ -158,7 +158,8 @@ def test_another_checkpoint_must_not_bring_what_is_there(
     archiving(server, tmp_path / "lake", topic).run(spark)
     lake = Lake.open(tmp_path / "lake")
 
-    again = archiving(server, tmp_path / "lake", topic, name="again", group="other")
+    options = {"startingPosition": "earliest"}  # else it would begin where the lake ends
+    again = archiving(server, tmp_path / "lake", topic, name="again", group="other", options=options)
     with pytest.raises(LakeError, match=f"has topic '{topic}' up to entry .* already"):
         again.run(spark)
 

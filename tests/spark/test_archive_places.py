@@ -9,29 +9,52 @@ import pytest
 import redis
 
 from penstock.backend.survey import Position
-from penstock.errors import LakeError
-from penstock.lake import Commit, Lake, Reached, Snapshot
+from penstock.errors import ConfigurationError, LakeError
+from penstock.lake import Lake, Reached, Snapshot
+from penstock.spark.pipelines.alerts import Alerts
 from penstock.spark.pipelines.archive import Archive
 from penstock.spark.pipelines.archived_batches import ArchivedBatches
-from penstock.spark.pipelines.batches import StagedBatch
+from penstock.spark.pipelines.batches import Batches, StagedBatch
+from penstock.spark.pipelines.metrics import Metrics
 from penstock.spark.queries.place import Place
 from penstock.spark.source.offsets import Offset, Piece
+from tests.spark.test_alerts import RULE
+from tests.spark.test_resuming import add
 from tests.support.servers import Server
 
 
-@pytest.mark.parametrize("has", ["nothing of the topic", "the topic up to entry 1-0 only"])
-def test_a_cursor_that_is_ahead_of_the_lake_is_not_followed(
-    server: Server, admin: "redis.Redis", topic: str, tmp_path: Path, has: str
+def test_a_group_that_is_ahead_of_a_lake_without_the_topic_is_not_followed(
+    server: Server, admin: "redis.Redis", topic: str, tmp_path: Path
 ) -> None:
-    for number in (1, 2, 3):
-        admin.xadd(topic, {"payload": "1"}, id=f"{number}-0")
+    add(admin, topic, 3)
     admin.xgroup_create(topic, "lake", id="2-0")
-    lake = Lake.create(tmp_path / "lake")
-    if "1-0" in has:
-        lake.commit(Commit(writer="before", number=0, reached={topic: Reached("1-0", "e")}))
-    job = Archive(lake=lake.path, topics=[topic], url=server.url)
-    with pytest.raises(LakeError, match=f"stands at entry 2-0, but the lake .* has {has}: .*another name"):
+    job = Archive(lake=tmp_path / "lake", topics=[topic], url=server.url)
+    with pytest.raises(LakeError, match=r"stands at entry 2-0, but the lake .* has nothing of the topic: .*--group"):
         job.run(None)  # type: ignore[arg-type]  # Spark is not asked for anything before that is known
+
+
+@pytest.mark.parametrize(
+    ("kind", "make"),
+    [
+        ("archive", lambda **place: Archive(topics=["t"], **place)),
+        ("metrics", lambda **place: Metrics(topics=["t"], **place)),
+        ("alerts", lambda **place: Alerts(topics=["t"], rules=[RULE], to="a", **place)),
+    ],
+)
+def test_a_checkpoint_of_another_kind_is_refused_before_anything_is_read(
+    server: Server, tmp_path: Path, kind: str, make: "Callable[..., Any]"
+) -> None:
+    """Its offsets are others, and what Spark would say of them helps nobody."""
+    lake = Lake.create(tmp_path / "lake")
+    for other in {"archive", "metrics", "alerts"} - {kind}:
+        with Place(lake, other).taken(other):
+            pass
+        with pytest.raises(ConfigurationError, match=f"another kind, '{other}', and not '{kind}': .*--name"):
+            make(lake=lake.path, name=other, url=server.url).run(None)
+    (lake.checkpoint("mine")).mkdir()
+    (lake.checkpoint("mine") / "flow.json").write_text("{}")
+    with pytest.raises(ConfigurationError, match="another kind, 'flow'"):
+        make(lake=lake.path, name="mine", url=server.url).run(None)
 
 
 class _Committed:
@@ -71,6 +94,13 @@ def test_a_topic_that_is_no_longer_read_is_not_said_to_be_where_it_was(tmp_path:
 
 def test_a_batch_that_is_not_what_was_planned_leaves_nothing_staged(tmp_path: Path) -> None:
     committed = _Committed(planned(tmp_path, rows=5))
-    with pytest.raises(LakeError, match="batch 0 of 'archive' has 5 entries, but 0 were written"):
+    with pytest.raises(LakeError, match=r"batch 0 of 'archive', .* planned with 5 entries, and 0 were written"):
         ArchivedBatches(committed).write(_NoRows(), 0)  # type: ignore[arg-type]
     assert (committed.reached, committed.lake.staged()) == ({}, [])
+
+
+def test_a_plan_that_was_not_carried_out_is_no_reason_to_bring_what_another_query_has_brought(tmp_path: Path) -> None:
+    """Its topics are not new to the checkpoint: Spark goes on with the plan, wherever the lake ends by now."""
+    batches = ArchivedBatches(Batches(planned(tmp_path)))
+    batches.open()
+    assert (batches.topics, batches.positions) == ({"a", "b"}, {})

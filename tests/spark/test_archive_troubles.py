@@ -112,7 +112,7 @@ def test_a_lake_that_cannot_be_opened(command: Command, admin: "redis.Redis", to
 
 
 def test_a_checkpoint_of_another_lake(command: Command, admin: "redis.Redis", topic: str, server: Server) -> None:
-    """It would pass by all that the other lake has. Also one that was taken with other topics."""
+    """It would pass by all that the other lake has."""
     ids = publish(admin, topic)
     other = Command(server, topic, command.lake.with_name("other"), command._said)
     other.succeeds("--group", "other")

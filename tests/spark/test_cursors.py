@@ -11,7 +11,7 @@ from penstock.backend.keys import OWN_GROUP
 from penstock.backend.survey import Position
 from penstock.errors import ConfigurationError
 from penstock.spark.connection.driver_link import Line
-from penstock.spark.options.boundaries import EARLIEST, GROUP, LATEST, Place, read_place
+from penstock.spark.options.boundaries import EARLIEST, GROUP, LATEST, Boundary, read_boundary
 from penstock.spark.source.cursors import Cursors
 from penstock.spark.source.walking import count_entries
 from tests.support.servers import Server
@@ -45,16 +45,16 @@ def group_of(admin: "redis.Redis", topic: str) -> dict[str, object]:
     [
         (EARLIEST, "0-0", 2),
         (LATEST, "6-0", 6),
-        (Place("at", "4-0"), "4-0", 4),
-        (Place("at", "4-7"), "4-0", 4),
-        (Place("at", "1-0"), "0-0", 2),
-        (Place("at", "6-0"), "6-0", 6),
-        (read_place("1970-01-01T00:00:00.005Z"), "4-0", 4),
-        (read_place("2026-01-31T12:00:00Z"), "6-0", 6),
+        (Boundary("at", "4-0"), "4-0", 4),
+        (Boundary("at", "4-7"), "4-0", 4),
+        (Boundary("at", "1-0"), "0-0", 2),
+        (Boundary("at", "6-0"), "6-0", 6),
+        (read_boundary("1970-01-01T00:00:00.005Z"), "4-0", 4),
+        (read_boundary("2026-01-31T12:00:00Z"), "6-0", 6),
     ],
 )
 def test_a_query_starts_where_it_is_told(
-    admin: "redis.Redis", topic: str, cursors: Open, group: str | None, place: Place, id: str, ordinal: int
+    admin: "redis.Redis", topic: str, cursors: Open, group: str | None, place: Boundary, id: str, ordinal: int
 ) -> None:
     add(admin, topic, 1, 2, 3, 4, 5, 6)
     admin.xtrim(topic, minid="3-0", approximate=False)
@@ -72,19 +72,19 @@ def test_a_start_that_is_still_to_come_is_refused(
 ) -> None:
     said = f"still to come for topic '{topic}', whose last id is {{}}: use latest"
     with pytest.raises(ConfigurationError, match=said.format("0-0")):
-        cursors(group).begin(topic, read_place(start))
+        cursors(group).begin(topic, read_boundary(start))
     assert not admin.exists(topic)
     add(admin, topic, 5, 6)
     admin.xtrim(topic, maxlen=0)
     with pytest.raises(ConfigurationError, match=said.format("6-0")):
-        cursors(group).begin(topic, read_place(start))
-    assert cursors(group).begin(topic, Place("at", "6-0")).ordinal == 2
+        cursors(group).begin(topic, read_boundary(start))
+    assert cursors(group).begin(topic, Boundary("at", "6-0")).ordinal == 2
 
 
 def test_a_time_that_has_passed_is_a_start_also_where_nothing_came_since(
     admin: "redis.Redis", topic: str, cursors: Open
 ) -> None:
-    passed = read_place("2026-01-31T12:00:00Z")
+    passed = read_boundary("2026-01-31T12:00:00Z")
     assert cursors(None).begin(topic, passed) == Position("0-0", 0, "")
     first = cursors("g").begin(topic, passed)
     admin.xadd(topic, {"payload": "x"})
@@ -103,15 +103,15 @@ def test_the_first_answer_holds_whatever_comes_in_between(admin: "redis.Redis", 
 
 def test_a_group_that_stands_elsewhere_is_not_passed_over(admin: "redis.Redis", topic: str, cursors: Open) -> None:
     add(admin, topic, 1, 3, 5)
-    first = cursors("g").begin(topic, Place("at", "4-0"))
+    first = cursors("g").begin(topic, Boundary("at", "4-0"))
     add(admin, topic, 7)
     for again in ("3-0", "3-5", "4-0"):
-        assert cursors("g").begin(topic, Place("at", again)) == first
-    for other in (EARLIEST, Place("at", "2-0"), Place("at", "6-0")):
+        assert cursors("g").begin(topic, Boundary("at", again)) == first
+    for other in (EARLIEST, Boundary("at", "2-0"), Boundary("at", "6-0")):
         with pytest.raises(ConfigurationError, match="stands at 3-0"):
             cursors("g").begin(topic, other)
     admin.xtrim(topic, maxlen=1, approximate=False)
-    assert cursors("g").begin(topic, Place("at", "4-0")) == first
+    assert cursors("g").begin(topic, Boundary("at", "4-0")) == first
 
 
 @BOTH

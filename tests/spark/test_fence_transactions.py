@@ -47,6 +47,25 @@ class Hesitating(Outflow):
         return link
 
 
+class Delayed:
+    """The end of a transaction that does not arrive, while its connection is thought broken; until it does."""
+
+    def __call__(self, link: BlockingLink, request: bytes) -> None:
+        self._connection, self._request = link._socket.dup(), request
+        raise ServerUnreachableError("lost")
+
+    def arrive(self) -> Any:
+        """The first reply: CLIENT REPLY ON, sent before EXEC."""
+        with self._connection as connection:
+            connection.sendall(self._request)
+            replies, found = hiredis.Reader(), []
+            while len(found) < 2:  # the second is what the fence holds, read after EXEC
+                replies.feed(connection.recv(1 << 16))
+                while (reply := replies.gets()) is not False:
+                    found.append(reply)
+        return found[0]
+
+
 def calls(admin: "redis.Redis", command: str) -> int:
     return int(admin.info("commandstats").get(f"cmdstat_{command}", {"calls": 0})["calls"])
 
@@ -120,28 +139,13 @@ def test_what_is_no_stream_any_more_is_not_counted_as_written(server: Server, ad
 def test_a_transaction_that_ends_after_its_attempt_went_on_without_it_is_dropped(
     server: Server, admin: "redis.Redis", topic: str
 ) -> None:
-    writing, kept = Writing(server, topic, "fence"), []
-
-    def lose(link: BlockingLink, request: bytes) -> None:
-        """The server does not read what was sent, nor that the connection broke, before all is written anew."""
-        kept.append((link._socket.dup(), request))
-        raise ServerUnreachableError("lost")
-
-    with Hesitating(writing, lose) as out:
+    writing, lost = Writing(server, topic, "fence"), Delayed()
+    with Hesitating(writing, lost) as out:
         out.write(rows_of(topic, batch_of(range(10))))
         out.finish()
     assert numbers_in(admin, topic) == list(range(10))
 
-    (connection, request), replies = kept[0], hiredis.Reader()
-    connection.sendall(request)
-    found: list[Any] = []
-    while len(found) < 2:  # to CLIENT REPLY ON, and what the fence holds
-        replies.feed(connection.recv(1 << 16))
-        while (reply := replies.gets()) is not False:
-            found.append(reply)
-    connection.close()
-
-    assert found[0] == b"OK"
+    assert lost.arrive() == b"OK"
     assert numbers_in(admin, topic) == list(range(10))
 
 
@@ -150,24 +154,16 @@ def test_a_zombie_does_not_let_a_late_transaction_of_its_successor_through(
     server: Server, admin: "redis.Redis", topic: str
 ) -> None:
     """It ends its own transactions when it is in doubt, and must leave alone what the successor watches."""
-    writing, kept = Writing(server, topic, "fence"), []
-
-    def lose(link: BlockingLink, request: bytes) -> None:
-        kept.append((link._socket.dup(), request))
-        raise ServerUnreachableError("lost")
-
-    with Hesitating(writing, lose) as successor:
+    writing, lost = Writing(server, topic, "fence"), Delayed()
+    with Hesitating(writing, lost) as successor:
         with Hesitating(writing, lambda *_: successor.write(rows_of(topic, batch_of(range(10)).slice(0, 0)))) as zombie:
             zombie.write(rows_of(topic, batch_of(range(10))))
             with pytest.raises(FencedError):
                 zombie.finish()
         successor.write(rows_of(topic, batch_of(range(10))))
         successor.finish()
-    connection, request = kept[0]
-    connection.sendall(request)
-    connection.recv(1 << 16)
-    connection.close()
 
+    assert lost.arrive() == b"OK"
     assert numbers_in(admin, topic) == list(range(10))
 
 

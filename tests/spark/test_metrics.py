@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MINUTE_MS = 60_000
+LAKE = "lake [1]{2}*?"  # a name like any other, though Spark takes some of it for patterns
 Key = tuple[int, str, str | None, str | None]
 QUERY = """
     SELECT epoch_ms(window_start) AS start, epoch_ms(window_end) AS "end", * EXCLUDE (window_start, window_end, date)
@@ -45,12 +46,12 @@ def journal(admin: "redis.Redis", topic: str, records: list[dict[str, Any]], ms:
 
 
 def measuring(server: Server, place: Path, *topics: str, **settings: Any) -> Metrics:
-    return Metrics(lake=place / "lake", topics=topics, url=server.url, **settings)
+    return Metrics(lake=place / LAKE, topics=topics, url=server.url, **settings)
 
 
 def rows(place: Path) -> dict[Key, dict[str, Any]]:
     """By window, topic, group and type; fails if one is there twice."""
-    found = tables.query(Lake.open(place / "lake"), QUERY).to_pylist()
+    found = tables.query(Lake.open(place / LAKE), QUERY).to_pylist()
     keyed = {(row["start"], row["topic"], row["group"], row["type"]): row for row in found}
     assert len(keyed) == len(found)
     return keyed
@@ -151,7 +152,7 @@ def test_what_is_late_is_counted_and_changes_no_window(
         with pytest.raises(LakeError, match="the query 'metrics' failed"):
             measuring(server, tmp_path, topic, **terms).run(spark)
     assert len(messages(admin, to)) == 3
-    assert Lake.open(tmp_path / "lake").staged() == []
+    assert Lake.open(tmp_path / LAKE).staged() == []
     measuring(server, tmp_path, topic, **terms).run(spark)
     closed = rows(tmp_path)
     assert [row["published"] for row in messages(admin, to)] == [10, 10, 10]
@@ -202,6 +203,8 @@ def test_no_time_is_behind_the_frontier_for_the_watermark_follows_it(
         ({"name": ".."}, "option name is '..'"),
         ({"window": timedelta(0)}, "option window"),
         ({"watermark": timedelta(-1)}, "option watermark"),
+        ({"options": {"maxBytesPerTrigger": "1m"}}, "option options has 'maxBytesPerTrigger'"),
+        ({"options": {"minPartitions": "none"}}, "option minPartitions='none' cannot be used"),
     ],
 )
 def test_what_cannot_work_is_refused(change: dict[str, Any], complaint: str) -> None:

@@ -10,7 +10,7 @@ from penstock.errors import ConfigurationError
 from penstock.message.dialects import DIALECTS
 from penstock.spark.entries import columns
 from penstock.spark.options import either
-from penstock.spark.options.boundaries import EARLIEST, GROUP, LATEST, Place
+from penstock.spark.options.boundaries import EARLIEST, GROUP, LATEST, Boundary
 from penstock.spark.options.schemas import LAYOUTS
 from penstock.spark.options.server import ServerOptions
 from penstock.spark.options.sink import DELIVERIES, SINK, SinkOptions
@@ -48,7 +48,7 @@ def test_every_option_of_the_source_is_read_whatever_its_case() -> None:
     }  # fmt: skip
     found = SourceOptions.parse(given)
     assert found == SourceOptions(
-        server=ServerOptions(url="redis://h"), topics=("a", "b"), group="g", starting_position=Place("at", "5-1"),
+        server=ServerOptions(url="redis://h"), topics=("a", "b"), group="g", starting_position=Boundary("at", "5-1"),
         max_entries_per_trigger=10, max_bytes_per_trigger=2048, min_entries_per_trigger=3,
         max_trigger_delay=timedelta(seconds=90), min_partitions=4, entries_per_partition=7, fail_on_data_loss=False,
         layout="raw", mode="failfast",
@@ -80,7 +80,7 @@ def test_every_option_of_the_sink_is_read() -> None:
     ],
 )
 def test_a_position_is_a_boundary_between_entries(text: str, id: str) -> None:
-    assert SourceOptions.parse({**T, "startingPosition": text}).start == Place("at", id)
+    assert SourceOptions.parse({**T, "startingPosition": text}).start == Boundary("at", id)
 
 
 def test_with_a_group_reading_starts_at_its_cursor() -> None:

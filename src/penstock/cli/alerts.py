@@ -4,9 +4,12 @@ import sys
 from datetime import timedelta
 from pathlib import Path
 from threading import Event
+from typing import Annotated
 
+from cyclopts import Parameter
 from rich.console import Console
 
+from penstock.cli.reading import Reading
 from penstock.cli.spark_session import start_spark
 from penstock.lake import Lake
 from penstock.process import stopped_by_signals
@@ -18,9 +21,9 @@ def alerts(
     *,
     lake: Path,
     to: str,
-    url: str | None = None,
     every: timedelta | None = None,
     name: str = "alerts",
+    reading: Annotated[Reading, Parameter(name="*")] = Reading(),  # noqa: B008 - frozen
 ) -> None:
     """Tell a topic of messages that did not follow others in time. Needs `pip install 'penstock[spark,lake]'`.
 
@@ -35,8 +38,6 @@ def alerts(
         The lake's directory, where it keeps what is expected; it is made if there is none.
     to
         The topic that gets the alerts.
-    url
-        The server, instead of $PENSTOCK_URL.
     every
         Go on until SIGTERM or Ctrl-C, and look this often, like 10s.
     name
@@ -46,9 +47,11 @@ def alerts(
     from penstock.spark.pipelines.alerts import Alerts
 
     topics, found = read_rules(rules)
-    job = Alerts(lake=lake, topics=topics, rules=found, to=to, url=url, name=name, group=name)
+    job = Alerts(
+        lake=lake, topics=topics, rules=found, to=to, url=reading.url, name=name, group=name, options=reading.options
+    )
     console = Console(file=sys.stderr)
-    spark = start_spark(console, Lake.create(lake), name)
+    spark = start_spark(console, Lake.create(lake), name, reading.master)
     stop = Event()
     with stopped_by_signals(stop.set):
         told = job.run(spark, every=every, stop=stop)

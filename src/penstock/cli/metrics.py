@@ -4,10 +4,12 @@ import sys
 from datetime import timedelta
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+from cyclopts import Parameter
 from rich.console import Console
 
+from penstock.cli.reading import Reading
 from penstock.cli.spark_session import start_spark
 from penstock.cli.usage import UsageError
 from penstock.lake import Lake
@@ -22,11 +24,11 @@ def metrics(
     lake: Path,
     journal: str | None = None,
     to: str | None = None,
-    url: str | None = None,
     window: timedelta = timedelta(minutes=1),
     watermark: timedelta = timedelta(seconds=10),
     every: timedelta | None = None,
     name: str = "metrics",
+    reading: Annotated[Reading, Parameter(name="*")] = Reading(),  # noqa: B008 - frozen
 ) -> None:
     """Measure topics by windows of time, into a lake's table `metrics`. Needs `pip install 'penstock[spark,lake]'`.
 
@@ -43,8 +45,6 @@ def metrics(
         The topic of a Journal: gives what became of deliveries, how long they waited and took.
     to
         A topic that gets each row too, as a message of type penstock.metrics.
-    url
-        The server, instead of $PENSTOCK_URL.
     window
         How long each window is, like 1m.
     watermark
@@ -60,10 +60,10 @@ def metrics(
 
     console = Console(file=sys.stderr)
     job = Metrics(
-        lake=lake, topics=topics, journal=journal, to=to, url=url, window=window, watermark=watermark, name=name,
-        group=name,
+        lake=lake, topics=topics, journal=journal, to=to, url=reading.url, window=window, watermark=watermark,
+        name=name, group=name, options=reading.options,
     )  # fmt: skip
-    spark = start_spark(console, Lake.create(lake), name)
+    spark = start_spark(console, Lake.create(lake), name, reading.master)
     stop = Event()
     with stopped_by_signals(stop.set):
         done = job.run(spark, _LateTold(console).tell if every else lambda _: None, every=every, stop=stop)

@@ -5,10 +5,13 @@ import time
 from datetime import timedelta
 from pathlib import Path
 from threading import Event
+from typing import Annotated
 
+from cyclopts import Parameter
 from rich.console import Console
 
 from penstock.cli.copying import copying
+from penstock.cli.reading import Reading
 from penstock.cli.spark_session import start_spark
 from penstock.cli.usage import UsageError
 from penstock.lake import Lake
@@ -18,11 +21,11 @@ from penstock.process import stopped_by_signals
 def archive(
     *topics: str,
     lake: Path,
-    url: str | None = None,
     group: str = "lake",
     name: str = "archive",
     every: timedelta | None = None,
     dead: bool = True,
+    reading: Annotated[Reading, Parameter(name="*")] = Reading(),  # noqa: B008 - frozen
 ) -> None:
     """Copy what is new in topics to a lake, once, and end: for cron. Needs `pip install 'penstock[spark,lake]'`.
 
@@ -34,8 +37,6 @@ def archive(
         The topics. Run again with others, those that are left out stay as they are in the lake.
     lake
         The lake's directory; it is made if there is none.
-    url
-        The server, instead of $PENSTOCK_URL.
     group
         The cursor on the server that shows how far the lake has come, and keeps retention from taking what it lacks.
     name
@@ -49,9 +50,9 @@ def archive(
         raise UsageError("Name at least one topic to archive.")
     from penstock.spark.pipelines.archive import Archive
 
-    job = Archive(lake=lake, topics=topics, url=url, group=group, name=name, dead=dead)
+    job = Archive(lake=lake, topics=topics, url=reading.url, group=group, name=name, dead=dead, options=reading.options)
     console = Console(file=sys.stderr)
-    spark = start_spark(console, Lake.create(lake), name)
+    spark = start_spark(console, Lake.create(lake), name, reading.master)
     stop, started = Event(), time.monotonic()
     with stopped_by_signals(stop.set), copying(console, "archiving") as watch:
         rows = job.run(spark, watch, every=every, stop=stop)

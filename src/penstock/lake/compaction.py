@@ -58,6 +58,8 @@ class Compacted:
 def compact(lake: Lake, *, full_size: int = FULL_SIZE) -> Compacted:
     """Merge the small files of each table, topic and day, and keep the first entry of each message.
 
+    What they become is about `full_size` bytes large, or as large as a day is.
+
     One commit for each topic of a table. Nothing but a message that is there twice loses a row.
     """
     kinds = {(file.table, file.partition.get("topic", "")) for file in lake.snapshot().files.values()}
@@ -104,8 +106,9 @@ class _Written:
 
 
 def _write_rows(lake: Lake, files: Sequence[DataFile], staging: Path, full_size: int) -> _Written:
-    days = _groups(files, set(), full_size)
-    groups = [group for day in days for group in alike(lake.path, day) if len(group) > 1]
+    days = _days(file for file in files if _is_small(file, full_size))
+    same = [some for day in days if len(day) > 1 for some in alike(lake.path, day)]
+    groups = [group for some in same for group in _cut(some, full_size) if len(group) > 1]
     written = []
     for target, group in zip(_targets(staging), groups, strict=False):
         join(lake.path, group, target)
@@ -154,11 +157,37 @@ def _find_later(lake: Lake, connection: "DuckDBPyConnection", files: Sequence[Da
 
 def _groups(files: Iterable[DataFile], later: set[str], full_size: int) -> list[list[DataFile]]:
     """What is to be rewritten together: small files of one day, if there are several, and all that lose entries."""
-    days: defaultdict[tuple[tuple[str, str], ...], list[DataFile]] = defaultdict(list)
+    days = _days(file for file in files if _is_small(file, full_size) or file.path in later)
+    groups = chain.from_iterable(_cut(sorted(day, key=_beginning), full_size) for day in days)
+    return [group for group in groups if len(group) > 1 or group[0].path in later]
+
+
+def _is_small(file: DataFile, full_size: int) -> bool:
+    return file.size < full_size // 2
+
+
+def _days(files: Iterable[DataFile]) -> list[list[DataFile]]:
+    found: defaultdict[tuple[tuple[str, str], ...], list[DataFile]] = defaultdict(list)
     for file in files:
-        if file.size < full_size // 2 or file.path in later:
-            days[tuple(sorted(file.partition.items()))].append(file)
-    return [group for _, group in sorted(days.items()) if len(group) > 1 or group[0].path in later]
+        found[tuple(sorted(file.partition.items()))].append(file)
+    return [day for _, day in sorted(found.items())]
+
+
+def _beginning(file: DataFile) -> tuple[str, str]:
+    """What is written at a time stays together: so the ids of few files overlap, where they rise with time."""
+    return file.bounds.get("entry_id", ("", ""))
+
+
+def _cut(files: Iterable[DataFile], full_size: int) -> Iterator[list[DataFile]]:
+    """Each as many as make a file of full size: no day is too large to be sorted, or to be read."""
+    group: list[DataFile] = []
+    for file in files:
+        group.append(file)
+        if sum(one.size for one in group) >= full_size:
+            yield group
+            group = []
+    if group:
+        yield group
 
 
 def _merge(lake: Lake, connection: "DuckDBPyConnection", group: Sequence[DataFile], target: Path) -> DataFile:

@@ -18,19 +18,18 @@ from penstock.lake.manifest import Commit, DamagedError, Snapshot
 
 _log = logging.getLogger("penstock")
 _EVERY = 64
+"""States are at least so far apart, whoever writes them: it says which commits may have been deleted. Never less."""
 _DIGITS = 20
 _STATES_KEPT = 2
 """If the last one is damaged, the one before it and the commits since say the same."""
 
 
 class Log:
-    """The commits of one lake. Any number of processes may read and append; a name is given away once."""
+    """The commits of one lake. Any number of processes may read and append; a version is given away once."""
 
     def __init__(self, directory: Path) -> None:
         self._commits = directory / "commits"
         self._states = directory / "states"
-        self._is_whole = False
-        """No version is missing between others: seen once, for nobody makes one without having read those before."""
 
     def create(self) -> None:
         for directory in (self._commits, self._states):
@@ -41,49 +40,56 @@ class Log:
 
     def state(self, known: Snapshot | None = None) -> Snapshot:
         """The lake as it is now; `known` is an earlier state to go on from."""
-        found = self._after(known or self._newest_state())
-        if self._is_cut_off(found.version):
-            found = self._after(self._newest_state())
-        if known is not None and found.version < known.version:
+        if known is None:
+            return self._anew()
+        found = self._after(known)
+        if not self._may_be_deleted(known.version + 1) and self._has(found.version):
+            return found
+        found = self._anew()
+        if found.version < known.version:
             raise LakeError(
                 f"the lake's log {self._commits} ends at {found.version}, and was at {known.version} before: put the"
                 " rest back from a backup"
             )
-        if not self._is_whole:
-            self._check_end(found.version)
-            self._is_whole = True
         return found
 
     def append(self, version: int, commit: Commit) -> bool:
-        """Make `commit` that version; False if somebody else was faster. When True is returned, it is safe on disk."""
-        target = self._commits / _name(version)
-        if not _place(target, manifest.write(commit)):
-            return False
-        if self._is_cut_off(version - 1):  # there was one, so long ago that it is deleted
-            target.unlink()
-            return False
-        return True
+        """Make `commit` that version. When True is returned, it is so, and safe on disk.
+
+        False if somebody else was faster. Also if this took so long that nobody can tell, since a name that was given
+        away and deleted can be taken again: then `state` says whether the lake has the commit.
+        """
+        # What took such a name stays until the log is shortened: nobody reads it, and it may be the lake's after all.
+        return _place(self._commits / _name(version), manifest.write(commit)) and not self._may_be_deleted(version)
 
     def note(self, state: Snapshot) -> None:
         """Write the state down if it is time for that. All of its files are in their places."""
         if state.version % _EVERY == 0:
             files = {path: msgspec.structs.replace(file, staged="") for path, file in state.files.items()}
             noted = msgspec.structs.replace(state, files=files)
+            self._states.mkdir(exist_ok=True)  # a backup may have left it out while it was empty
             _place(self._states / _name(state.version), manifest.write(noted))
 
     def shorten(self) -> int:
-        """Delete commits and states before the last state but one, and return how many commits that were.
-
-        Commits go in their order: so whoever misses one finds that the one before it is gone, too.
-        """
+        """Delete commits and states before the last state but one, and return how many commits that were."""
         states = sorted(filter(None, map(_version, self._states.glob("*.json"))))
         if len(states) < _STATES_KEPT:
             return 0
         first = states[-_STATES_KEPT]
-        old = sorted(file for file in self._commits.glob("*.json") if 0 < _version(file) < first)
+        old = [file for file in self._commits.glob("*.json") if 0 < _version(file) < first]
         for file in (*old, *(self._states / _name(version) for version in states[:-_STATES_KEPT])):
             file.unlink(missing_ok=True)
         return len(old)
+
+    def _anew(self) -> Snapshot:
+        """By the last state that was written down, and the commits since."""
+        noted = _newest(self._states)
+        while True:
+            found = self._after(self._newest_state())
+            before, noted = noted, _newest(self._states)
+            if noted == before:  # else commits that it missed may have been deleted meanwhile
+                self._check_end(found.version, noted)
+                return found
 
     def _newest_state(self) -> Snapshot:
         """One that is damaged is passed by: the commits say the same, and if they are gone, that is an error."""
@@ -109,20 +115,29 @@ class Log:
             version += 1
             yield version, manifest.read_commit(raw, str(file))
 
-    def _is_cut_off(self, version: int) -> bool:
-        """Whether the log was shortened beyond this version, so that the one after it is missed in vain."""
-        if version == 0:
-            return any(self._states.glob("*.json"))
-        return not (self._commits / _name(version)).exists()
+    def _may_be_deleted(self, version: int) -> bool:
+        """Whether that commit may be deleted, and what has its name be no part of the log.
 
-    def _check_end(self, version: int) -> None:
-        """A version that is missing between others would hide every commit behind it."""
-        newest = max((_version(file) for file in self._commits.glob("*.json")), default=0)
-        if newest > version and not (self._commits / _name(version + 1)).exists():
+        Commits are deleted before the last state but one; the states' names tell how far that can be.
+        """
+        return version < _newest(self._states) - _EVERY
+
+    def _has(self, version: int) -> bool:
+        return version == 0 or (self._commits / _name(version)).exists()
+
+    def _check_end(self, version: int, noted: int) -> None:
+        """What is missing would hide every commit behind it; a state that is `noted` shows that its own was there."""
+        newest = max(_newest(self._commits), noted)
+        missing = version if not self._has(version) else version + 1
+        if newest >= missing and not self._has(missing):
             raise LakeError(
-                f"the lake's log {self._commits} goes up to {newest}, but {_name(version + 1)} is missing: put it back"
+                f"the lake's log {self._commits} goes up to {newest}, but {_name(missing)} is missing: put it back"
                 " from a backup, for nothing else says which files belong to the lake"
             )
+
+
+def _newest(directory: Path) -> int:
+    return max(map(_version, directory.glob("*.json")), default=0)
 
 
 def _place(target: Path, content: bytes) -> bool:

@@ -78,6 +78,10 @@ class Books:
         for id in self.of_fate("raise"):
             yield self.replayed, id  # a second time
 
+    def check_brought(self, brought: "Counter[tuple[str, str]]") -> None:
+        """Before it was compacted, the lake had every entry once, and so twice what its producer sent twice."""
+        agree("raw, as archived", brought.elements(), ((entry.id, entry.tag) for entry in self.state.entries))
+
     def check_lake(self, reader: str, contents: Contents) -> None:
         """Every message once, with its first entry, for the lake was compacted at last; every dead letter once."""
         entries = [(entry.id, entry.tag) for entry in self.state.entries]
@@ -93,10 +97,14 @@ class Books:
         copies = Counter(entry.tag for entry in self.state.entries)
         agree("more than one entry", (id for id, count in copies.items() if count > 1), self.repeated)
 
-    def replays_seen(self, replay: str) -> "dict[str, set[str]]":
-        """Which messages each group has handled in this replay."""
+    def replays_seen(self, replay: str) -> "dict[str, list[str]]":
+        """Which messages each group has handled in this replay: each as often as it was brought to the group.
+
+        One that is handled again since its worker was killed is the same entry of the group's retries.
+        """
         lines = [line for line in self.history.of_kind["seen"] if line.facts.get("replay") == replay]
-        return {group: {line.id for line in lines if line.group == group} for group in self.scene.groups}
+        entries = {(line.group, line.id, line.facts["entry"]) for line in lines}
+        return {group: [id for of, id, _ in entries if of == group] for group in self.scene.groups}
 
 
 def agree(what: str, found: "Iterable[object]", expected: "Iterable[object]") -> None:

@@ -2,12 +2,14 @@
 
 from collections import Counter
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from penstock.lake import Lake, tables
 from penstock.spark.pipelines.lake_views import register
+from tests.spark.reconciliation.caring import BROUGHT, keep
 from tests.spark.reconciliation.scene import DeadLetter
 
 if TYPE_CHECKING:
@@ -47,6 +49,13 @@ def _frame(lake: Lake, table: str, columns: list[str]) -> "pd.DataFrame":
     listed = {lake.path / file.path for file in lake.snapshot().of(table)}
     assert listed == set(lake.path.glob(f"{table}/**/*.parquet"))
     return pd.concat([pd.read_parquet(file, columns=columns) for file in sorted(listed)])
+
+
+def brought(directory: Path, lake: Lake) -> "Counter[tuple[str, str]]":
+    """What archives have put into `raw`, before any compaction: entries, with the ids of their messages."""
+    keep(directory, lake, lake.snapshot().of("raw"))
+    files = [pd.read_parquet(file, columns=list(_RAW)) for file in (directory / BROUGHT).glob("*.parquet")]
+    return Counter(row for file in files for row in file.itertuples(index=False, name=None))
 
 
 def by_spark(spark: "SparkSession", lake: Lake) -> Contents:

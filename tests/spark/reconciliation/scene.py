@@ -29,7 +29,7 @@ from tests.fault.scene import Scene
 from tests.fault.servers import ALWAYS
 from tests.spark import gallows
 from tests.spark.gallows import PLACE, Kill
-from tests.spark.reconciliation.caring import ALONE
+from tests.spark.reconciliation.caring import ALONE, BROUGHT
 from tests.spark.reconciliation.daemon import ENDED
 from tests.spark.reconciliation.driver import ENOUGH, LAKE
 from tests.support.servers import valkey_binary
@@ -69,7 +69,8 @@ class Reconciliation(Scene):
         assert binary is not None
         super().__init__("reconciliation", binary)
         gallows.prepare(self.directory)
-        (self.directory / ENDED).mkdir()
+        for name in (ENDED, BROUGHT):
+            (self.directory / name).mkdir()
         self.ends: list[tuple[int, int]] = []
         """Of servers, drivers and replays, their ids and how they ended."""
         self.letters: set[DeadLetter] = set()

@@ -17,7 +17,7 @@ from tests.spark.gallows import Kill
 from tests.spark.killing import LAKE_STEPS, LETTER_STEPS, SOURCE_STEPS
 from tests.spark.reconciliation.books import SOURCE, Books, agree, proved_kills
 from tests.spark.reconciliation.caring import CARE_STEPS
-from tests.spark.reconciliation.readers import by_duckdb, by_pandas, by_spark
+from tests.spark.reconciliation.readers import brought, by_duckdb, by_pandas, by_spark
 from tests.spark.reconciliation.replaying import REPLAY_STEPS
 from tests.spark.reconciliation.scene import Reconciliation
 from tests.spark.reconciliation.worker import BUS_STEPS, REPAIRED
@@ -161,6 +161,7 @@ def asked_of_one_group(published: "set[str]", scene: Reconciliation) -> list[str
 def check(scene: Reconciliation, spark: "SparkSession", books: Books, replays: int) -> None:
     books.check_server()
     books.check_repeated()
+    books.check_brought(brought(scene.directory, scene.lake))
     found = {"duckdb": by_duckdb(scene.lake), "pandas": by_pandas(scene.lake), "spark": by_spark(spark, scene.lake)}
     for reader, contents in found.items():
         books.check_lake(reader, contents)

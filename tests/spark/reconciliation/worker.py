@@ -36,7 +36,8 @@ class DoomedWorker(worker.Worker):
         _replay.set(replay)
         await super().handle(event)
         if replay:
-            self._journal.write("seen", name="replay", id=event.id, group=self._setup.group, facts={"replay": replay})
+            facts = {"replay": replay, "entry": event.entry.id}
+            self._journal.write("seen", name="replay", id=event.id, group=self._setup.group, facts=facts)
         step("handler-ended")
 
 

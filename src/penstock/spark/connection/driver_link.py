@@ -59,11 +59,11 @@ class Line:
         rows = self.command(f"cannot list the groups of {stream!r}", "XINFO", "GROUPS", stream)
         return [found for row in rows if (found := pairs(row))["name"] != keys.OWN_GROUP]
 
-    def cursor(self, stream: str, group: str) -> str | None:
-        """The last entry that a group was given; None if there is no such stream or group."""
+    def group(self, stream: str, name: str) -> dict[str, Any] | None:
+        """What XINFO GROUPS says of one group; None if there is no such stream or group."""
         if self.facts(stream) is None:
             return None
-        return next((found["last-delivered-id"] for found in self.groups(stream) if found["name"] == group), None)
+        return next((found for found in self.groups(stream) if found["name"] == name), None)
 
     def close(self) -> None:
         if self._link is not None:

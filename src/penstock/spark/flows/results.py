@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.types import StringType, StructField, StructType
 
 from penstock.lake.log import sync_directory
+from penstock.spark.queries.reading_files import literal
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -64,7 +65,7 @@ def bring_state_forward(rows: "DataFrame") -> None:
 
 def _read(rows: "DataFrame", place: Path) -> "DataFrame":
     schema = StructType([*rows.schema.fields, StructField(ID, StringType())])
-    return rows.sparkSession.read.schema(schema).parquet(str(place))
+    return rows.sparkSession.read.schema(schema).parquet(literal(place))
 
 
 @contextmanager

@@ -15,7 +15,7 @@ ACCEPTED = "earliest, latest, group, an entry id like 1700000000000-0, or a time
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Boundary:
     """A boundary: entries up to `id` lie before it. `latest` and `group` get their id when a query begins."""
 
     kind: Literal["at", "latest", "group"]
@@ -26,13 +26,13 @@ class Place:
         return self.id == FIRST_ID
 
 
-EARLIEST = Place("at", FIRST_ID)
-LATEST = Place("latest")
-GROUP = Place("group")
+EARLIEST = Boundary("at", FIRST_ID)
+LATEST = Boundary("latest")
+GROUP = Boundary("group")
 _WORDS = {"earliest": EARLIEST, "latest": LATEST, "group": GROUP}
 
 
-def read_place(text: str) -> Place:
+def read_boundary(text: str) -> Boundary:
     """The boundary that a user names; raises ValueError for anything else.
 
     An id is the last entry before the boundary, so that ranges given by ids meet without overlap: behind the first id,
@@ -44,12 +44,12 @@ def read_place(text: str) -> Place:
         ms, number = int(found[1]), int(found[2])
         if max(ms, number) > _HIGHEST:
             raise ValueError("larger than any entry id")
-        return Place("at", f"{ms}-{number}")
+        return Boundary("at", f"{ms}-{number}")
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is None:
         raise ValueError("no offset")
     ms = math.ceil(moment.timestamp() * 1000)
-    return Place("at", f"{ms - 1}-{_HIGHEST}") if ms > 0 else EARLIEST
+    return Boundary("at", f"{ms - 1}-{_HIGHEST}") if ms > 0 else EARLIEST
 
 
 def order(id: str) -> tuple[int, int]:

@@ -82,7 +82,7 @@ def _group(text: str) -> str:
 
 TEXT = Kind("some text", _some)
 DURATION = Kind("a time like 500ms, 30s, 15m, 2h or 1d", _duration)
-PLACE = Kind(boundaries.ACCEPTED, boundaries.read_place)
+BOUNDARY = Kind(boundaries.ACCEPTED, boundaries.read_boundary)
 TOPIC = Kind("the name of one topic", _topic)
 TOPICS = Kind("names of topics, parted by commas, each once", _topics)
 PATTERN = Kind("a regular expression for the whole name of a registered topic", re.compile)

@@ -9,7 +9,7 @@ from typing import Any, Self
 from penstock.errors import ConfigurationError
 from penstock.message.dialects import DIALECTS
 from penstock.spark.options import boundaries, kinds
-from penstock.spark.options.boundaries import EARLIEST, GROUP, LATEST, Place
+from penstock.spark.options.boundaries import EARLIEST, GROUP, LATEST, Boundary
 from penstock.spark.options.schemas import LAYOUTS
 from penstock.spark.options.server import SERVER, ServerOptions, at_most_one, camel, read
 
@@ -20,8 +20,8 @@ SOURCE = SERVER | {
     "topics": kinds.TOPICS,
     "topicsPattern": kinds.PATTERN,
     "group": kinds.GROUP,
-    "startingPosition": kinds.PLACE,
-    "endingPosition": kinds.PLACE,
+    "startingPosition": kinds.BOUNDARY,
+    "endingPosition": kinds.BOUNDARY,
     "maxEntriesPerTrigger": kinds.count(),
     "maxBytesPerTrigger": kinds.SIZE,
     "minEntriesPerTrigger": kinds.count(),
@@ -45,8 +45,8 @@ class SourceOptions:
     topics: tuple[str, ...] = ()
     topics_pattern: re.Pattern[str] | None = None
     group: str | None = None
-    starting_position: Place | None = None
-    ending_position: Place = LATEST
+    starting_position: Boundary | None = None
+    ending_position: Boundary = LATEST
     max_entries_per_trigger: int | None = None
     max_bytes_per_trigger: int | None = None
     min_entries_per_trigger: int | None = None
@@ -87,7 +87,7 @@ class SourceOptions:
         self._check_side()
 
     @property
-    def start(self) -> Place:
+    def start(self) -> Boundary:
         """Where to begin: at the group's cursor if there is a group, else at the first entry, unless told otherwise."""
         return self.starting_position or (GROUP if self.group else EARLIEST)
 

@@ -1,8 +1,9 @@
 """Alerts on a topic when a message did not follow another in time: each once, and also when nothing else happens."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING
@@ -10,7 +11,10 @@ from typing import TYPE_CHECKING
 from penstock.backend import keys
 from penstock.errors import ConfigurationError
 from penstock.lake import Lake
+from penstock.spark.options.more import check_more
+from penstock.spark.options.source import SourceOptions
 from penstock.spark.pipelines.alert_rules import Alert, check_rules
+from penstock.spark.pipelines.losses import tell_of
 from penstock.spark.queries.causes import telling
 from penstock.spark.queries.following import carry_out, start
 from penstock.spark.queries.gate import Gate
@@ -19,6 +23,7 @@ from penstock.spark.queries.settings import for_state, set_in
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.streaming.listener import StreamingQueryProgress
 
     from penstock.spark.queries.following import Hear
 
@@ -51,6 +56,8 @@ class Alerts:
 
     name: str = "alerts"
     per_batch: int = 1_000_000
+    options: "dict[str, str]" = field(default_factory=dict)
+    """More options of the source, but for those that are said above."""
 
     def __post_init__(self) -> None:
         if isinstance(self.topics, str) or not self.topics:
@@ -60,6 +67,8 @@ class Alerts:
         keys.check_topic(self.to)
         if self.to in self.topics:
             raise ConfigurationError(f"alerts cannot go to {self.to!r}, which they are made from: name another topic")
+        check_more(self.options)
+        SourceOptions.parse(self._source)
 
     def run(
         self,
@@ -82,11 +91,21 @@ class Alerts:
             sink = sink_for(self.to, self._server)
             counts: list[int] = []
             gate = Gate(lambda rows, number: counts.append(publish(rows, sink, place.query, number)), stop or Event())
-            with place.taken():
+            with place.taken("alerts"):
                 with set_in(spark, for_state(spark)):
                     query = start(self._alerts(spark), place, gate, every)
-                carry_out(query, gate, doing, hear)
+                carry_out(query, gate, doing, partial(self._hear, hear))
         return sum(counts)
+
+    def _hear(self, hear: "Hear | None", reported: "StreamingQueryProgress") -> None:
+        tell_of(self.name, reported)
+        if hear is not None:
+            hear(reported)
+
+    @property
+    def _source(self) -> dict[str, str]:
+        source = {"topics": ",".join(self.topics), "group": self.group, "maxEntriesPerTrigger": str(self.per_batch)}
+        return source | self._server | self.options
 
     @property
     def _server(self) -> dict[str, str]:
@@ -113,10 +132,9 @@ class Alerts:
     def _entries(self, spark: "SparkSession") -> "DataFrame":
         from penstock.spark.pipelines.ticking import reader
 
-        options = {"topics": ",".join(self.topics), "group": self.group, "maxEntriesPerTrigger": str(self.per_batch)}
         # What is as old as the watermark counts as late for Spark: so rows are one step ahead of it.
         clock = "frontier + INTERVAL '0.001' SECOND AS clock"
-        rows = reader(spark, _ENTRIES).options(**options, **self._server).load()
+        rows = reader(spark, _ENTRIES).options(**self._source).load()
         return rows.selectExpr("*", clock).withWatermark("clock", "1 millisecond")
 
     def _concerned(self, entries: "DataFrame") -> "DataFrame":

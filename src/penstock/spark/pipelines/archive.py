@@ -10,19 +10,19 @@ from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING
 
-from penstock.errors import ConfigurationError, LakeError, ServerError
+from penstock.errors import ConfigurationError, ServerError
 from penstock.lake import Lake
 from penstock.lake.dead_letters import copy_dead_letters
 from penstock.options import check_count, check_flag
 from penstock.spark.connection.driver_link import Line
 from penstock.spark.connection.server import Server
-from penstock.spark.options.boundaries import FIRST_ID, order
 from penstock.spark.options.more import check_more
 from penstock.spark.options.schemas import archived_schema
 from penstock.spark.options.source import SourceOptions
 from penstock.spark.pipelines.archived_batches import ArchivedBatches
 from penstock.spark.pipelines.batches import Batches
 from penstock.spark.pipelines.progress import Meter, Progress
+from penstock.spark.pipelines.resuming import Resumption
 from penstock.spark.queries.causes import telling
 from penstock.spark.queries.following import carry_out, start
 from penstock.spark.queries.gate import Gate
@@ -83,12 +83,14 @@ class Archive:
         """
         doing = f"the archive {self.name!r} to {self.lake} failed"
         with telling(doing), ExitStack() as held:
-            server = Server.resolve(SourceOptions.parse(self._source).server)
+            source = SourceOptions.parse(self._source)
+            server, fail = Server.resolve(source.server), source.fail_on_data_loss
             place = Place(Lake.create(self.lake), self.name)
-            held.enter_context(place.taken())
-            run = _Run(self, place, held.enter_context(closing(Line(server.address))))
+            held.enter_context(place.taken("archive"))
+            line = held.enter_context(closing(Line(server.address)))
+            run = _Run(self, place, line, may_lack=not fail)
             gate = Gate(run.batches.write, stop or Event())
-            run.prepare(watch)
+            run.prepare(watch, Resumption(place.lake, line, server.address, self.group, fail=fail))
             with set_in(spark, FOR_FILES):
                 query = start(self._rows(spark), place, gate, every)
             look = run.tell if every is None else run.look_after
@@ -110,17 +112,17 @@ class Archive:
 class _Run:
     """What goes beside the batches of one run: dead letters, and word of how far it is."""
 
-    def __init__(self, job: Archive, place: Place, line: Line) -> None:
-        self.batches = ArchivedBatches(Batches(place))
+    def __init__(self, job: Archive, place: Place, line: Line, *, may_lack: bool) -> None:
+        self.batches = ArchivedBatches(Batches(place), may_lack=may_lack)
         self._job = job
         self._lake = place.lake
         self._line = line
         self._due = 0.0
 
-    def prepare(self, watch: Watch) -> None:
-        """`LakeError` if entries would be passed by; Spark has done nothing yet."""
+    def prepare(self, watch: Watch, resumption: Resumption) -> None:
+        """`LakeError` or `DataLossError` if entries would be passed by; Spark has done nothing yet."""
         self.batches.open()
-        self._check_cursors()
+        self._resume(resumption)
         self._copy_dead_letters()
         self._meter = Meter(self._line, self._job.topics, self._job.group, self.batches.positions)
         self._watch = watch
@@ -146,20 +148,15 @@ class _Run:
         self.tell()
         return self.batches.rows
 
-    def _check_cursors(self) -> None:
-        """A topic that is new to the checkpoint begins at the group's cursor: nothing before it may be missing."""
-        reached = self._lake.snapshot().reached
+    def _resume(self, resumption: Resumption) -> None:
+        """Have topics that are new to the checkpoint begin where the lake ends."""
         for topic in self._job.topics:
-            if topic in self.batches.positions or "startingPosition" in self._job.options:
-                continue
-            there, cursor = reached.get(topic), self._line.cursor(topic, self._job.group)
-            if cursor is not None and order(cursor) > order(there.id if there else FIRST_ID):
-                has = f"the topic up to entry {there.id} only" if there else "nothing of the topic"
-                raise LakeError(
-                    f"group {self._job.group!r} of topic {topic!r} stands at entry {cursor}, but the lake"
-                    f" {self._lake.path} has {has}: another lake or query uses this group, or the lake was made anew."
-                    " Give option group another name: a new group begins at the first entry that is there"
-                )
+            resumption.warn_of_stranger(topic)
+        if "startingposition" in {name.lower() for name in self._job.options}:
+            return
+        new = [topic for topic in self._job.topics if topic not in self.batches.topics]
+        found = {topic: place for topic in new if (place := resumption.begin(topic)) is not None}
+        self.batches.positions = {**self.batches.positions, **found}
 
     def _copy_dead_letters(self) -> None:
         if self._job.dead:

@@ -1,6 +1,5 @@
 """The tables of a lake in Spark SQL, row for row what DuckDB shows: from the files that the lake's log lists."""
 
-import re
 from collections.abc import Sequence
 from functools import reduce
 from typing import TYPE_CHECKING
@@ -11,6 +10,7 @@ from penstock.lake.schemas import Column
 from penstock.lake.tables import COLUMNS, DEAD, MALFORMED, PARTITIONS, RAW
 from penstock.lake.topic_views import is_shadowed, topics
 from penstock.spark.pipelines.days import NO_DAY, day_of
+from penstock.spark.queries.reading_files import literal
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as Expression
@@ -65,7 +65,7 @@ def _of_topic(spark: "SparkSession", lake: Lake, table: str, topic: str, files: 
 
     # What the directories say is not asked of Spark: it does not read names beyond ASCII as they were written.
     reader = spark.read.schema(_ddl(table)).option("recursiveFileLookup", "true")
-    rows = reader.parquet(*(_path(lake, file) for file in files))
+    rows = reader.parquet(*(literal(lake.path / file.path) for file in files))
     return rows.select(
         "*", f.lit(topic).alias("topic"), f.expr(f"coalesce({day_of(_MOMENTS[table])}, '{NO_DAY}') AS date")
     )
@@ -114,11 +114,6 @@ def _kind(value: "Expression", text: "Expression") -> "Expression":
 def _ddl(table: str, *, partitioned: bool = False) -> str:
     columns = COLUMNS[table] | (PARTITIONS if partitioned else {})
     return ", ".join(f"{_quoted(name)} {_TYPES[kind]}" for name, kind in columns.items())
-
-
-def _path(lake: Lake, file: DataFile) -> str:
-    """As Spark takes it: signs that it would take for patterns are escaped."""
-    return re.sub(r"([\\*?\[\]{}])", r"\\\1", str(lake.path / file.path))
 
 
 def _quoted(name: str) -> str:

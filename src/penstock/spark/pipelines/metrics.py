@@ -6,7 +6,7 @@ read, and is in no other number.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from threading import Event
@@ -16,12 +16,16 @@ from penstock.backend import keys
 from penstock.errors import ConfigurationError
 from penstock.lake import Lake
 from penstock.options import check_duration
+from penstock.spark.options.more import check_more
+from penstock.spark.options.source import SourceOptions
 from penstock.spark.pipelines import metric_columns as sql
 from penstock.spark.pipelines.batches import Batches, StagedBatch
+from penstock.spark.pipelines.losses import tell_of
 from penstock.spark.queries.causes import telling
 from penstock.spark.queries.following import carry_out, start
 from penstock.spark.queries.gate import Gate
 from penstock.spark.queries.place import Place, check_name
+from penstock.spark.queries.reading_files import literal
 from penstock.spark.queries.settings import for_state, set_in
 
 if TYPE_CHECKING:
@@ -64,6 +68,9 @@ class Metrics:
     group: str = "metrics"
     """The cursor on the server: it shows how far the metrics are, and keeps retention from taking what they need."""
 
+    options: "dict[str, str]" = field(default_factory=dict)
+    """More options of the source, but for those that are said above, and for limits: see `_read`."""
+
     def __post_init__(self) -> None:
         if isinstance(self.topics, str) or not (self.topics or self.journal):
             raise ConfigurationError("option topics must be a list of topics, and without any a journal must be given")
@@ -76,6 +83,8 @@ class Metrics:
         check_name("option name", self.name)
         check_duration("option window", self.window, least=timedelta(seconds=1))
         check_duration("option watermark", self.watermark, least=timedelta(0))
+        check_more(self.options, said=("maxbytespertrigger",))
+        SourceOptions.parse(self._source(",".join(self.topics) or self.journal or ""))
 
     def run(
         self,
@@ -95,7 +104,7 @@ class Metrics:
             place = Place(Lake.create(self.lake), self.name)
             windows = _Windows(Batches(place), None if self.to is None else {"topic": self.to, **self._server}, watch)
             gate = Gate(windows.write, stop or Event())
-            with place.taken():
+            with place.taken("metrics"):
                 with set_in(spark, for_state(spark)):
                     query = start(self._measured(spark), place, gate, every)
                 carry_out(query, gate, doing, windows.hear)
@@ -140,12 +149,14 @@ class Metrics:
         from penstock.spark.pipelines.ticking import reader
 
         # Without a limit per batch: a topic that is read ahead of others would close windows that these are still in.
-        options = {"topics": topics, "group": self.group, **self._server}
-        rows = reader(spark, columns).options(**options).load()
+        rows = reader(spark, columns).options(**self._source(topics)).load()
         seconds = f"{self.watermark.total_seconds():f}"
         late = f"{sql.IS_LATE.format(watermark=seconds)} AS late"
         found = rows.selectExpr("*", late).selectExpr("*", f"{sql.EVENT} AS event")
         return found.withWatermark("event", f"{self.watermark / timedelta(milliseconds=1):.0f} milliseconds")
+
+    def _source(self, topics: str) -> dict[str, str]:
+        return {"topics": topics, "group": self.group, **self._server, **self.options}
 
     @property
     def _server(self) -> dict[str, str]:
@@ -163,6 +174,7 @@ class _Windows:
 
     def hear(self, reported: "StreamingQueryProgress") -> None:
         """What is late is counted by Spark while it reads."""
+        tell_of(self._batches.place.name, reported)
         if (found := reported.observedMetrics.get(TABLE)) is not None:
             self.measured = replace(self.measured, late=self.measured.late + found["late"])
         self._watch(self.measured)
@@ -184,7 +196,7 @@ class _Windows:
 
     def _publish(self, spark: "SparkSession", batch: StagedBatch, sink: "dict[str, str]") -> None:
         """From the staged files: Spark must not compute a batch twice. Under a name, so that no row is there twice."""
-        files = [str(self._batches.lake.path / file.staged) for file in batch.files]
+        files = [literal(self._batches.lake.path / file.staged) for file in batch.files]
         iso = [sql.ISO.format(name=name) for name in sql.ROW[:2]]
         payload = f"to_json(struct({', '.join((*iso, *sql.ROW[2:]))})) AS payload"
         columns = ("id", f"'{TYPE}' AS type", "topic AS key", "window_end AS time", payload)

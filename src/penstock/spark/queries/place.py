@@ -2,6 +2,7 @@
 
 <lake>/_penstock/checkpoints/<name>        Spark's checkpoint, or beside other things of the query its directory `spark`
                                    /lock   held while it runs
+                                   /query.json   what kind of query it is, if it is none of a flow
 """
 
 import fcntl
@@ -57,8 +58,11 @@ class Place:
         return found
 
     @contextmanager
-    def taken(self) -> Iterator[None]:
-        """Nobody else runs the query from here meanwhile. Whoever dies lets go of it."""
+    def taken(self, kind: str = "") -> Iterator[None]:
+        """Nobody else runs the query from here meanwhile. Whoever dies lets go of it.
+
+        `ConfigurationError` if a query of another `kind` has begun here, whose offsets this one could not read.
+        """
         self.directory.mkdir(parents=True, exist_ok=True)
         with (self.directory / "lock").open("a") as lock:
             try:
@@ -68,4 +72,26 @@ class Place:
                     f"{self.name!r} runs already in {self.lake.path}: wait for that run or stop it, or give this one"
                     " another name"
                 ) from None
+            if kind:
+                self._bind(kind)
             yield
+
+    def _bind(self, kind: str) -> None:
+        file = self.directory / "query.json"
+        try:
+            before = json.loads(file.read_text())["kind"] if file.exists() else kind
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ConfigurationError(
+                f"{file} cannot be read, so nobody knows whose checkpoint it is: {error}"
+            ) from error
+        if (self.directory / "flow.json").exists():
+            before = "flow"
+        if before != kind:
+            raise ConfigurationError(
+                f"{self.directory} is the checkpoint of a query of another kind, {before!r}, and not {kind!r}: give"
+                " this one another name (--name)"
+            )
+        if not file.exists():
+            draft = file.with_suffix(".new")
+            draft.write_text(json.dumps({"kind": kind}) + "\n")
+            draft.replace(file)

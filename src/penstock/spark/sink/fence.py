@@ -6,6 +6,7 @@ because it can say what the matter is.
 """
 
 import hashlib
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -21,6 +22,7 @@ from penstock.spark.sink.rows import Rows
 from penstock.spark.sink.transaction import Transactions
 from penstock.spark.sink.words import flowing, word
 
+_log = logging.getLogger("penstock.spark")
 _ABSENT, _WHOLE = b"$-1\r\n", b""
 
 
@@ -95,7 +97,12 @@ class Fence(Mode):
         else:
             held = int(facts[0]), facts[1].decode(), facts[2].decode()
             self._parts[stream] = part = _Part(*held, Transactions(at, stream))
-            self._in_doubt = self._in_doubt or not part.transactions.are_allowed(link)
+            if not self._in_doubt and not part.transactions.are_allowed(link):
+                self._in_doubt = True
+                _log.warning(
+                    "the server lets this account have no transactions (MULTI, DISCARD): the rows for %r go by scripts,"
+                    " which cost it half as much again", stream,
+                )  # fmt: skip
 
     def request(self, rows: Rows) -> Request | None:
         part, at = self._parts[rows.stream], self.attempt

@@ -17,7 +17,7 @@ from penstock.backend.redis.surveying import seen_from, survey_of
 from penstock.backend.survey import Position, Survey
 from penstock.errors import ConfigurationError, GroupMissingError
 from penstock.spark.connection.driver_link import Line
-from penstock.spark.options.boundaries import FIRST_ID, Place, order
+from penstock.spark.options.boundaries import FIRST_ID, Boundary, order
 
 _HIGHEST_NUMBER = 2**64 - 1
 
@@ -45,7 +45,7 @@ class Cursors:
         replies += self._line.pipeline(doing, packed) if packed else []
         return {name: survey_of(reply) for name, reply in zip(names, replies, strict=True)}
 
-    def begin(self, stream: str, place: Place) -> Position:
+    def begin(self, stream: str, place: Boundary) -> Position:
         """Where a query begins that has read nothing yet. With a group, the same until the query has committed.
 
         `ConfigurationError` for a place that is still to come: a position is an entry that was there, so the query
@@ -74,7 +74,20 @@ class Cursors:
                 shared.append(stream)
         return shared
 
-    def _without_group(self, stream: str, place: Place) -> Position:
+    def bring_to(self, stream: str, position: Position) -> None:
+        """Have the group stand at a position of a stream that is there, wherever it stood; back too.
+
+        A group that somebody reads with stays: `begin` refuses it.
+        """
+        there = self._line.group(stream, self._group or "")
+        if there is None or order(there["last-delivered-id"]) < order(position.id):
+            self.advance([(stream, position)])
+        elif there["last-delivered-id"] != position.id and not there["consumers"]:
+            doing = f"cannot move the cursor of group {self._group!r} on {stream!r} back"
+            words = ("SETID", stream, self._group or "", position.id, "ENTRIESREAD", position.ordinal)
+            self._line.command(doing, "XGROUP", *words)
+
+    def _without_group(self, stream: str, place: Boundary) -> Position:
         survey = self.survey({stream: FIRST_ID})[stream]
         self._check_reached(stream, place, FIRST_ID if survey is None else survey.last)
         if survey is None:
@@ -85,7 +98,7 @@ class Cursors:
             return Position(FIRST_ID, survey.added - survey.length, survey.epoch)
         return self._counted(stream, survey, self._entry_before(stream, place.id))
 
-    def _with_group(self, stream: str, group: str, place: Place, start: str, count: str) -> Position:
+    def _with_group(self, stream: str, group: str, place: Boundary, start: str, count: str) -> Position:
         doing = f"cannot open the cursor of group {group!r} on {stream!r}"
         args = (group, start, count, int(keys.may_create(stream)))
         try:
@@ -106,7 +119,7 @@ class Cursors:
         at = (before or id).decode()
         return self._counted(stream, survey, at) if ordinal < 0 else Position(at, ordinal, survey.epoch)
 
-    def _check_reached(self, stream: str, place: Place, last: str) -> None:
+    def _check_reached(self, stream: str, place: Boundary, last: str) -> None:
         if place.kind != "at" or order(place.id) <= order(last):
             return
         if is_time(place):
@@ -119,7 +132,7 @@ class Cursors:
             " comes from now on, or give a time that has passed"
         )
 
-    def _check_place(self, stream: str, place: Place, cursor: str) -> None:
+    def _check_place(self, stream: str, place: Boundary, cursor: str) -> None:
         """Whether the group, if it was there before, stands where the query is told to begin."""
         if order(cursor) <= order(place.id):
             doing = f"cannot look into {stream!r}"
@@ -140,6 +153,6 @@ class Cursors:
         return found[0][0].decode() if found else FIRST_ID
 
 
-def is_time(place: Place) -> bool:
+def is_time(place: Boundary) -> bool:
     """Whether it was given as a time, which need not be any entry's."""
     return order(place.id)[1] == _HIGHEST_NUMBER

@@ -37,7 +37,7 @@ from penstock.spark.entries.columns import Columns
 from penstock.spark.options.source import SourceOptions
 from penstock.spark.source.batch_reader import Range, read_range
 from penstock.spark.source.offsets import Offset
-from penstock.spark.source.triggers import Batches
+from penstock.spark.source.triggers import Planner
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -47,26 +47,26 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._server = server
         self._columns = columns
-        self._own: Batches | None = None
+        self._own: Planner | None = None
         self._initial: dict[str, Any] | None = None
         self._planned: dict[str, Any] | None = None
         self._latest: dict[str, Any] | None = None
 
     @property
-    def _batches(self) -> Batches:
+    def _planner(self) -> Planner:
         # Not before it is needed: the copy that goes to the executors cannot take connections along.
         if self._own is None:
-            self._own = Batches(self._options, self._server)
+            self._own = Planner(self._options, self._server)
         return self._own
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         # Spark asks twice, and takes the second answer: a later `latest` would skip what came in between.
         if self._initial is None:
-            self._initial = self._batches.begin().to_json()
+            self._initial = self._planner.begin().to_json()
         return self._initial
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        self._batches.stop_at_now()
+        self._planner.stop_at_now()
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """Only tells that there is a limit: Spark has no limit of two kinds, so `latestOffset` looks at the options."""
@@ -81,10 +81,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         offset = Offset.from_json(start)
         # Spark asks for the next batch once the one before is in its commit log; of the last one it tells nothing else.
-        self._batches.committed(offset)
-        backlogs = self._batches.backlogs(offset)
+        self._planner.committed(offset)
+        backlogs = self._planner.backlogs(offset)
         self._latest = Offset({name: backlog.top for name, backlog in backlogs.items()}).to_json()
-        end = self._batches.next(offset, backlogs, limited=not isinstance(limit, ReadAllAvailable))
+        end = self._planner.next(offset, backlogs, limited=not isinstance(limit, ReadAllAvailable))
         if end is None:
             return start
         self._planned = end.to_json()
@@ -98,7 +98,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return []
         offset = Offset.from_json(end)
         if end != self._planned:
-            self._batches.check(offset)
+            self._planner.check(offset)
         return [
             Range(stream, piece.after, piece.upto, piece.rows)
             for stream, pieces in offset.splits.items()
@@ -109,7 +109,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return read_range(partition, self._options, self._server, self._columns)
 
     def commit(self, end: dict[str, Any]) -> None:
-        self._batches.committed(Offset.from_json(end))
+        self._planner.committed(Offset.from_json(end))
 
     def stop(self) -> None:
         if self._own is not None:

@@ -23,7 +23,7 @@ _log = logging.getLogger("penstock")
 _DELAY = timedelta(minutes=15)
 
 
-class Batches:
+class Planner:
     """Lives as long as the query does in the driver's process for it; one thread uses it."""
 
     def __init__(self, options: SourceOptions, server: Server) -> None:
