@@ -9,21 +9,25 @@ from typing import TYPE_CHECKING
 
 from benchmarks import lake_cases as cases
 from benchmarks.ground import Ground, ground
+from benchmarks.lake_search import compacted, searching, with_random_ids
 from benchmarks.load import PAYLOAD_BYTES
 from benchmarks.medians import Row, interleaved, median, ratios, spread
 from benchmarks.options import Options
 from benchmarks.report import Goal, Report
 from benchmarks.spark_cases import PackedXadd, fill, spark_session
+from penstock.lake import Lake
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ENTRIES = 1_000_000
-REPLAYED = 300_000
+REPLAYED = 1_000_000
 STEPS = 10
 WARM_UP = 3
 PLAIN, ARCHIVE = "plain, files by Spark's own sink", "archive"
 PACKED, REPLAY = "raw, packed beforehand", "replay"
+WAYS = ("trace", "query")
+_SEARCHED = ["trace, ms", "query, ms", "files opened by trace", "by query, of all"]
 LEAST_ARCHIVE, LEAST_REPLAY, MOST_GROWTH = 0.6, 0.3, 1.2
 
 
@@ -34,7 +38,11 @@ def run(options: Options) -> Report:
         f"{PAYLOAD_BYTES} bytes of JSON per entry, over TCP on one machine, no persistence; Spark `local[2]`; median of"
         f" {options.rounds} interleaved rounds, the JVM warm. *plain* is a streaming query from the same source, with"
         " the same columns, compression and partitions (`minPartitions=2`), to Spark's own Parquet files; the raw"
-        " writer sends XADDs that were packed before the clock started, on one connection. Replays need no JVM.",
+        " writer sends XADDs that were packed before the clock started, on one connection. Replays need no JVM."
+        " *peak MB* is what Spark's JVM and its Python workers held together, looked at every 50 ms; growth compares"
+        " the median of the last three steps with that of the second to fourth. A message is looked for by its UUID,"
+        " with `penstock trace` and with `penstock lake query`; *MB read* counts what the machine had in its memory,"
+        " and the lake's log.",
         versions={name: version(name) for name in ("pyspark", "pyarrow", "duckdb")},
     )
     name, binary = next(iter(options.servers().items()))
@@ -94,21 +102,36 @@ class _Bench:
 
     def growing(self) -> None:
         """The same number of entries again and again into one lake."""
-        entries = self._options.scaled(ENTRIES, 50_000)
-        steps = cases.steps(self._spark, self._place, self._directory, entries, STEPS)
+        entries, lake = self._options.scaled(ENTRIES, 50_000), self._directory / "growing"
+        steps = cases.steps(self._spark, self._place, lake, entries, STEPS)
         early, late = steps[1:4], steps[-3:]  # the first makes the lake
         cost = statistics.median(row["rate"] for row in early) / statistics.median(row["rate"] for row in late)
         memory = statistics.median(row["MB"] for row in late) / statistics.median(row["MB"] for row in early)
         self._data["growing"] = steps
         self._goal(f"cost per entry at {STEPS * entries:,} rows, of that at {4 * entries:,} or less", cost)
         self._goal("memory, likewise", memory)
-        opened = steps[-1]["opened"] / steps[0]["opened"]
-        self._goal(f"files that a trace opens at {STEPS * entries:,} rows, of those at {entries:,}", opened)
+        for way in WAYS:
+            opened = steps[-1][f"{way} opened"] / steps[0][f"{way} opened"]
+            self._goal(f"files that a {way} opens at {STEPS * entries:,} rows, of those at {entries:,}", opened)
         self._report.table(
             f"{self._place.name}: {entries:,} entries at a time into one lake",
-            ["rows in it", "entries/s", "peak MB", "trace, ms", "files opened, of all"],
+            ["rows in it", "entries/s", "peak MB", *_SEARCHED],
             [_step(entries * (number + 1), row) for number, row in enumerate(steps)],
         )
+        self._searching(Lake.open(lake), STEPS * entries, steps[-1])
+
+    def _searching(self, lake: Lake, rows: int, found: Row) -> None:
+        """For one message, in a lake where ids rise with time, and where they do not."""
+        twin = with_random_ids(lake, self._directory / "random")
+        lakes = {
+            "UUIDv7, as archived": found,
+            "UUIDv4, as archived": searching(twin),
+            "UUIDv4, compacted": searching(compacted(twin)),
+        }
+        self._data["searching"] = lakes
+        columns = ["ids", *_SEARCHED, "MB read by trace", "by query"]
+        table = [[ids, *_searched(row), *(f"{row[f'{way} MB']:.1f}" for way in WAYS)] for ids, row in lakes.items()]
+        self._report.table(f"{self._place.name}: one message of {rows:,}", columns, table)
 
     def _goal(self, what: str, value: float) -> None:
         self._report.goals.append(Goal(f"{self._place.name}: {what}", value, most=MOST_GROWTH))
@@ -128,8 +151,12 @@ class _Bench:
 
 
 def _step(rows: int, found: Row) -> list[str]:
-    opened = f"{found['opened']:.1f} of {found['files']:.0f}"
-    return [f"{rows:,}", f"{found['rate']:,.0f}", f"{found['MB']:,.0f}", f"{1000 * found['trace s']:,.0f}", opened]
+    return [f"{rows:,}", f"{found['rate']:,.0f}", f"{found['MB']:,.0f}", *_searched(found)]
+
+
+def _searched(found: Row) -> list[str]:
+    took = [f"{1000 * found[f'{way} s']:,.0f}" for way in WAYS]
+    return [*took, f"{found['trace opened']:.1f}", f"{found['query opened']:.1f} of {found['files']:.0f}"]
 
 
 def _short(name: str) -> str:

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from benchmarks.ground import Ground
+from benchmarks.lake_search import searching
 from benchmarks.machine import wait_until_quiet
 from benchmarks.medians import Row
 from benchmarks.spark_cases import TOPIC, add, fill, peak_of_workers, timed
-from penstock.lake import Lake, tables
-from penstock.lake.trace import trace
+from penstock.lake import Lake
 from penstock.spark.options.schemas import archived_schema
 from penstock.spark.pipelines.archive import Archive
 from penstock.spark.pipelines.replay import Replay
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _SPLIT = {"minPartitions": "2"}
-_TRACED = 20
 _numbers = count()
 
 
@@ -65,10 +64,9 @@ def replay(lake: Path, place: Ground, messages: int) -> Row:
     return row
 
 
-def steps(spark: "SparkSession", place: Ground, directory: Path, entries: int, count: int) -> list[Row]:
+def steps(spark: "SparkSession", place: Ground, lake: Path, entries: int, count: int) -> list[Row]:
     """So many times the same number of entries, into one lake; and after each, the search for some messages."""
     place.empty()
-    lake = Path(tempfile.mkdtemp(dir=directory)) / "lake"
     found: list[Row] = []
     for number in range(count):
         add(place, entries)
@@ -79,18 +77,6 @@ def steps(spark: "SparkSession", place: Ground, directory: Path, entries: int, c
         _check(lake, entries * (number + 1))
         found.append({"rate": rate, "MB": peak, **searching(Lake.open(lake))})
     return found
-
-
-def searching(lake: Lake) -> Row:
-    """Traces of messages from all over the lake: what one takes, and how many files it opens."""
-    chosen = tables.query(lake, f"SELECT id FROM raw USING SAMPLE {_TRACED} ROWS (reservoir, 7)")["id"].to_pylist()
-    wait_until_quiet()
-    started = time.perf_counter()
-    traces = [trace(lake, id) for id in chosen]
-    took = time.perf_counter() - started
-    assert all(one.entries for one in traces)
-    opened = sum(one.opened for one in traces) / len(traces)
-    return {"trace s": took / len(traces), "opened": opened, "files": float(traces[0].files)}
 
 
 def _check(lake: Path, entries: int) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ENTRIES = 1_000_000
-ROWS = 300_000
+ROWS = 1_000_000
 PER_TRIGGER = 100_000
 WARM_UP = 4  # rounds: so long the JVM compiles what it runs
 DELIVERIES = ("at_least_once", "fence", "batch", "uuid")

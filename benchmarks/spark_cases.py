@@ -193,7 +193,7 @@ def peak_of_workers(spark: "SparkSession", work: Callable[[], Any]) -> float:
     def look() -> None:
         nonlocal peak
         while not over.wait(0.05):
-            peak = max(peak, sum(map(_resident, _family(jvm))))
+            peak = max(peak, sum(_resident(pid) for pid in _family(jvm) if pid == jvm or not _is_same(pid, jvm)))
 
     watcher = threading.Thread(target=look)
     watcher.start()
@@ -215,6 +215,14 @@ def _family(pid: int) -> list[int]:
         except OSError:  # it ended meanwhile
             continue
     return found
+
+
+def _is_same(pid: int, parent: int) -> bool:
+    """A child that has not become another program yet: its memory is its parent's, and would count twice."""
+    try:
+        return Path(f"/proc/{pid}/exe").readlink() == Path(f"/proc/{parent}/exe").readlink()
+    except OSError:  # it ended meanwhile
+        return True
 
 
 def _resident(pid: int) -> float:
