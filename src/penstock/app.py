@@ -23,7 +23,7 @@ from penstock.options import LEASE, Retry, Subscription, check_kind
 from penstock.process import spared_by_the_collector, stopped_by_signals
 from penstock.tail.hub import Hub
 from penstock.tail.places import After
-from penstock.tail.tail import QUEUE, Tail, starts_of
+from penstock.tail.tail import QUEUE, Tail
 from penstock.telemetry.logs import Logs
 from penstock.telemetry.observer import ErrorObserver, observe
 
@@ -135,7 +135,7 @@ class Penstock:
         if isinstance(after, Mapping):
             after = {self.full_name(name): place for name, place in after.items()}
         wires = {name: self._wires.get(name, _NATIVE) for name in topics}
-        return Tail(self._following, wires, starts_of(topics, after), queue, self._listeners)
+        return Tail(self._following, wires, after, queue, self._listeners)
 
     async def forget_cursor(self, topic: str, name: str) -> bool:
         """Remove a durable cursor of `tail`, which then holds back no trimming any more; False if there is none."""

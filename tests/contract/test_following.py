@@ -194,6 +194,27 @@ async def test_a_uuid7_is_found_in_three_round_trips_however_long_the_stream_is(
             assert 0 < proxy.requests - before <= 3
 
 
+async def test_a_uuid7_is_found_in_three_round_trips_however_many_mention_it(
+    proxy: Proxy, topic: str, admin: "redis.Redis"
+) -> None:
+    """In a field of their own, as a key, or within a payload; and some came before it, by their server's clock."""
+    message_id = uuid7_of(FIRST_MS + 1000)
+    for ms in [*range(FIRST_MS, FIRST_MS + 100), *range(FIRST_MS + 1000, FIRST_MS + 1100)]:
+        admin.xadd(topic, {"id": new_id(), "payload": f'{{"answers": "{message_id}"}}'}, id=f"{ms}-0")
+    for ms in range(FIRST_MS + 1200, FIRST_MS + 1205):
+        admin.xadd(topic, {"id": new_id(), "key": message_id, "payload": "1"}, id=f"{ms}-0")
+    admin.xadd(topic, {"id": message_id, "payload": "1"}, id=f"{FIRST_MS + 1210}-0")
+    admin.xadd(topic, {"id": new_id(), "payload": f'"{message_id}"'}, id=f"{FIRST_MS + 1220}-0")
+    told: list[Event] = []
+    listeners = Listeners()
+    listeners.listen(told.append)
+    async with await RedisBackend.connect(proxy.url) as backend:
+        before = proxy.requests
+        assert (await Search(backend, topic, Wire(), listeners).find(message_id)).id == f"{FIRST_MS + 1210}-0"
+        assert 0 < proxy.requests - before <= 3
+    assert told == []
+
+
 async def test_the_search_around_a_uuid7_is_bounded_and_what_lies_beyond_is_announced(
     backend: RedisBackend, topic: str, admin: "redis.Redis"
 ) -> None:
@@ -221,6 +242,21 @@ async def test_the_search_reads_few_bytes_where_entries_are_large(
         admin.xadd(topic, {"payload": b"x" * 1024 * 1024}, id=f"{milliseconds_of(message_id)}-{number + 1}")
     admin.xadd(topic, {"id": message_id, "payload": "1"}, id=f"{milliseconds_of(message_id)}-20")
     assert await backend.find_near(topic, message_id, SECOND) == (None, [])
+
+
+async def test_the_search_reads_few_entries_where_these_have_many_fields(
+    backend: RedisBackend, topic: str, admin: "redis.Redis"
+) -> None:
+    """What it costs the server is mostly the number of values, however small they are."""
+    near, far = new_id(), new_id()
+    made_at, fields = milliseconds_of(far), {f"f{number}": "x" for number in range(60)}
+    with admin.pipeline() as pipe:
+        for number in range(1, 1001):
+            message_id = {50: near, 1000: far}.get(number, "x")
+            pipe.xadd(topic, {"id": message_id, "payload": "1", **fields}, id=f"{made_at}-{number}")
+        pipe.execute()
+    assert await backend.find_near(topic, near, SECOND) == (None, [f"{made_at}-50"])
+    assert await backend.find_near(topic, far, SECOND) == (None, [])
 
 
 @pytest.mark.parametrize("message_id", ["6b1d4ad4-6a3e-4e8f-8d0c-2b7a6a3ef001", "fcccbc70-5f0b-5127-919a-29501ed1b9ed"])
@@ -269,6 +305,27 @@ async def test_a_cursor_moves_to_a_new_stream_and_not_back_to_an_old_one(
     assert await backend.move_cursor(topic, "lake", Position("9-0", 2, epochs[0])) is Moved.OTHER
     admin.delete(topic)
     assert await backend.move_cursor(topic, "lake", Position("9-0", 2, epochs[1])) is Moved.OTHER
+
+
+async def test_a_cursor_goes_back_with_a_server_that_fell_back(
+    backend: RedisBackend, topic: str, admin: "redis.Redis"
+) -> None:
+    """Else all that comes under smaller ids than the lost one would be passed by, and kept by nobody."""
+    admin.xadd(topic, {"payload": "1"}, id="5-0")
+    seen = await backend.glimpse(topic, "0-0", 1)
+    assert seen.survey is not None
+    epoch, old = seen.survey.epoch, admin.dump(topic)
+    admin.xadd(topic, {"payload": "1"}, id="9-0")
+    await backend.hold_cursor(topic, "lake", Position("9-0", 2, epoch))
+    for back in ("9-0", "5-0"):
+        assert await backend.move_cursor(topic, "lake", Position(back, 1, epoch)) is Moved.AHEAD
+    admin.restore(topic, 0, old, replace=True)
+    admin.xadd(topic, {"payload": "1"}, id="7-0")
+    admin.xadd(topic, {"payload": "1"}, id="8-0")
+    assert await backend.move_cursor(topic, "lake", Position("7-0", 2, epoch)) is Moved.MOVED
+    assert await backend.move_cursor(topic, "lake", Position("5-0", 1, epoch)) is Moved.AHEAD
+    assert await backend.hold_cursor(topic, "lake", Position("0-0", 0, "")) == Position("7-0", 2, epoch)
+    assert (await backend.trim(topic, "8-0")).horizon == "7-0"
 
 
 async def test_a_cursor_written_by_hand_has_an_id_alone_and_one_that_has_none_is_told(

@@ -2,8 +2,6 @@
 
 import asyncio
 import inspect
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -24,7 +22,7 @@ from penstock.backend.redis.scripts import load
 from penstock.backend.survey import Position
 from penstock.errors import ConfigurationError
 from penstock.message.message import Message
-from tests.support.servers import Server, free_port
+from tests.support.servers import Server, cluster_of_one
 from tests.support.waiting import blocked
 
 NOW = timedelta(0)
@@ -45,24 +43,8 @@ SINGLE: dict[str, Callable[[str], str]] = {
 
 @pytest.fixture(scope="module")
 def cluster(server: Server) -> Iterator[Server]:
-    """A cluster of one node: it owns every slot, and still refuses what would span two."""
-    directory = Path(tempfile.mkdtemp(prefix="ps-"))
-    options = ("--cluster-enabled", "yes", "--cluster-port", str(free_port()))
-    node = Server(server.binary, directory, *options, tcp=True)
-    try:
-        with node.client() as client:
-            client.execute_command("CLUSTER ADDSLOTSRANGE", 0, 16383)
-            asyncio.run(_until_up(client))
+    with cluster_of_one(server.binary) as node:
         yield node
-    finally:
-        node.stop()
-        shutil.rmtree(directory)
-
-
-async def _until_up(client: "redis.Redis") -> None:
-    async with asyncio.timeout(20):
-        while client.execute_command("CLUSTER INFO")["cluster_state"] != "ok":
-            await asyncio.sleep(0.01)
 
 
 class Recorder:

@@ -36,6 +36,9 @@ def declared(url: str, setup: WorkerSetup) -> tuple[Any, Any]:
     """The app and the bus of a worker, not connected yet."""
     janitor._EVERY_SECONDS = setup.cleans_every
     app = Penstock.connect(url)
+    lease = timedelta(seconds=setup.lease)
+    if setup.as_shipped:
+        return app, app.bus(setup.topic, group=setup.group, lease=lease)
     retry = Retry(
         attempts=setup.attempts,
         initial=timedelta(seconds=setup.initial),
@@ -51,8 +54,5 @@ def declared(url: str, setup: WorkerSetup) -> tuple[Any, Any]:
         ack=AckMode(setup.ack),
         retention=None if setup.keep is None else Retention(keep=timedelta(seconds=setup.keep)),
     )
-    bus = app.bus(
-        setup.topic, group=setup.group, retry=retry, lease=timedelta(seconds=setup.lease), start="earliest",
-        options=options,
-    )  # fmt: skip
+    bus = app.bus(setup.topic, group=setup.group, retry=retry, lease=lease, start="earliest", options=options)
     return app, bus

@@ -64,6 +64,8 @@ class WorkerSetup(Struct, frozen=True):
     """Handlers are plain functions."""
     ack: str = "on success"
     """When a delivery counts as done, in the words of `AckMode`."""
+    as_shipped: bool = False
+    """Declared like in a first program: retries, timeout, scan and drain are the defaults, whatever is said here."""
     cleans_every: float = 30.0
     """Seconds between two rounds of the janitor, which is no option of the public API."""
 

@@ -11,7 +11,7 @@ from penstock.backend import keys
 from penstock.errors import ConfigurationError, LeaseLostError, WrongKeyTypeError
 from penstock.events import DeadLettered, DeadLettersDropped
 from penstock.manager import ConsumerGroupConfig, DLQConfig, MessageStatus, RedisStreamManager, StreamMessage
-from tests.support.managing import GROUP, Managing, numbers
+from tests.support.managing import GROUP, Managing, numbers, taken
 from tests.support.servers import Server
 
 BOTH = pytest.mark.parametrize("server", ["valkey", "redis"], indirect=True)
@@ -22,12 +22,6 @@ AT_ONCE = DLQConfig(retry_backoff_seconds=0)
 async def managing(server: Server, admin: "redis.Redis", topic: str) -> AsyncIterator[Managing]:
     async with Managing(server, admin, topic) as opened:
         yield opened
-
-
-async def taken(manager: RedisStreamManager, stream: str, n: object = 1) -> StreamMessage:
-    await manager.send_message(stream, {"n": n})
-    (message,) = await manager.read_messages(GROUP, count=1)
-    return message
 
 
 async def next_of(manager: RedisStreamManager) -> StreamMessage:

@@ -8,7 +8,7 @@ import pytest
 
 from penstock import Cursor, Gap, Tail, Tailed
 from tests.support.stage import Stage
-from tests.support.tailing import next_gap, numbers, take
+from tests.support.tailing import add, next_gap, numbers, restore, take
 
 BOTH = pytest.mark.parametrize("server", ["valkey", "redis"], indirect=True)
 
@@ -56,6 +56,26 @@ async def test_a_position_that_the_server_has_lost_is_told_beside_others_who_kno
             assert numbers(await take(tail, 1)) == numbers(await take(durable, 1)) == [4]
 
 
+async def test_a_cursor_that_was_told_goes_on_from_what_it_commits_then(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What comes has smaller ids than what is lost, as the clock is behind: none of it is passed by."""
+    monkeypatch.setattr("penstock.tail.reader._LOOK_AGAIN", timedelta(milliseconds=50))
+    add(stage, 0, "5-0")
+    async with stage.app.tail(stage.topic, after=Cursor("lake")) as tail:
+        assert numbers(await take(tail, 1)) == [0]
+        old = stage.admin.dump(stage.topic)
+        add(stage, 1, "9-0")
+        await committed(tail)
+        restore(stage, old, {})
+        assert (await next_gap(tail)).reason == "rolled back"
+        add(stage, 2, "7-0")
+        await committed(tail)
+    add(stage, 3, "8-0")
+    async with stage.app.tail(stage.topic, after=Cursor("lake")) as tail:
+        assert numbers(await take(tail, 1)) == [3]
+
+
 @asynccontextmanager
 async def behind(stage: Stage, position: str) -> AsyncIterator[tuple[Tail, Tail]]:
     async with (
@@ -63,19 +83,6 @@ async def behind(stage: Stage, position: str) -> AsyncIterator[tuple[Tail, Tail]
         stage.app.tail(stage.topic, after=Cursor("lake")) as durable,
     ):
         yield tail, durable
-
-
-def add(stage: Stage, number: int, id: str) -> None:
-    stage.admin.xadd(stage.topic, {"payload": f'{{"n": {number}}}'}, id=id)
-
-
-def restore(stage: Stage, old: bytes, new: dict[int, str]) -> None:
-    """The server falls back to this, and is given others."""
-    with stage.admin.pipeline(transaction=True) as at_once:
-        at_once.restore(stage.topic, 0, old, replace=True)
-        for number, id in new.items():
-            at_once.xadd(stage.topic, {"payload": f'{{"n": {number}}}'}, id=id)
-        at_once.execute()
 
 
 async def committed(tail: Tail) -> str:

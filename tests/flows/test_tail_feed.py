@@ -6,39 +6,16 @@ from datetime import timedelta
 import pytest
 
 from penstock import Gap, Penstock
-from penstock.backend.entry import Stored
-from penstock.events import Listeners
-from penstock.message.wire import Wire
+from penstock.errors import AuthenticationError
+from penstock.events import Trouble
 from penstock.tail import feed as feeds
-from penstock.tail.feed import Feed
-from penstock.tail.hub import Hub
 from penstock.tail.places import FIRST_ID, Place
-from penstock.tail.strand import Line, Strand
+from tests.support.feeding import drained, quiet, strand
 from tests.support.proxy import Proxy
+from tests.support.servers import Server
 from tests.support.stage import Stage
-from tests.support.tailing import numbers, publish, take
+from tests.support.tailing import add, numbers, publish, restore, take
 from tests.support.waiting import blocked
-
-
-async def quiet(stage: Stage, place: Place) -> tuple[Hub, Feed]:
-    """A feed that reads on only when it is told to."""
-    hub = Hub(stage.app.backend, Listeners())
-    feed = hub.feed(stage.topic, place)
-    for reader in list(hub._readers.values()):
-        await reader.aclose()
-    return hub, feed
-
-
-def strand(hub: Hub, topic: str, place: Place, queue: int = 1000) -> Strand:
-    return Strand(hub, topic, Wire(), place, queue, None, Line())
-
-
-def drained(one: Strand) -> list[str]:
-    """Entry ids of all that is at hand; a gap by its reason."""
-    found = []
-    while (next_one := one.take()) is not None:
-        found.append(next_one.thing.id if isinstance(next_one.thing, Stored) else next_one.thing.reason)
-    return found
 
 
 async def test_a_follower_that_is_ahead_of_the_feed_is_given_nothing_twice(stage: Stage) -> None:
@@ -58,8 +35,8 @@ async def test_a_follower_that_is_ahead_of_the_feed_is_given_nothing_twice(stage
     hub.leave(feed, ahead)
 
 
-async def test_what_a_follower_ahead_of_the_feed_has_read_is_not_missing_to_it(stage: Stage) -> None:
-    """Trimmed, or deleted, before the feed came to it; others have lost it. It is given nothing twice for that."""
+async def test_a_follower_that_is_ahead_of_the_feed_brings_it_up_to_where_it_is(stage: Stage) -> None:
+    """So that what is removed from then on is missing to neither, or to both."""
     begin = Place(FIRST_ID, "", 0)
     hub, feed = await quiet(stage, begin)
     ids = await publish(stage, 0, 1)
@@ -70,38 +47,63 @@ async def test_what_a_follower_ahead_of_the_feed_has_read_is_not_missing_to_it(s
     ahead = strand(hub, stage.topic, begin)
     while ahead.is_behind:
         await ahead.read_on()
-    assert drained(ahead) == ids
-    stage.admin.xtrim(stage.topic, minid=ids[4], approximate=False)
-    await feed.look()
-    assert (drained(ahead), drained(behind)) == ([], ["trimmed", *ids[4:]])
     ids += await publish(stage, 7, 8)
+    stage.admin.xtrim(stage.topic, minid=ids[8], approximate=False)
     await feed.look()
-    assert drained(ahead) == drained(behind) == ids[7:]
-    hub.leave(feed, ahead)
-
-
-async def test_what_is_missing_behind_a_follower_ahead_of_the_feed_is_told_to_it(stage: Stage) -> None:
-    begin = Place(FIRST_ID, "", 0)
-    hub, feed = await quiet(stage, begin)
-    ids = await publish(stage, 0, 1)
-    await feed.look()
-    ids += await publish(stage, 2, 3)
-    ahead = strand(hub, stage.topic, begin)
-    while ahead.is_behind:
-        await ahead.read_on()
-    assert drained(ahead) == ids
-    ids += await publish(stage, 4, 5)
-    stage.admin.xtrim(stage.topic, minid=ids[5], approximate=False)
-    await feed.look()
-    found = ahead.take()
-    assert found is not None
-    assert isinstance(found.thing, Gap)
-    assert (found.thing.after, found.thing.count, found.thing.reason) == (ids[3], None, "trimmed")
-    assert drained(ahead) == ids[5:]
+    assert drained(ahead) == [*ids[:7], "trimmed", ids[8]]
+    assert drained(behind) == [*ids[2:7], "trimmed", ids[8]]
     stage.admin.delete(stage.topic)
     await feed.look()
-    assert drained(ahead) == ["gone"]
-    hub.leave(feed, ahead)
+    assert drained(ahead) == drained(behind) == ["gone"]
+
+
+async def test_a_server_that_falls_back_to_where_the_feed_is_has_lost_what_a_follower_ahead_of_it_read(
+    stage: Stage,
+) -> None:
+    """The feed misses nothing, and gives what came since; its ids are no larger than what that follower has read."""
+    begin = Place(FIRST_ID, "", 0)
+    hub, feed = await quiet(stage, begin)
+    add(stage, 0, "5-0")
+    await feed.look()
+    other = strand(hub, stage.topic, feed.place)
+    await other.read_on()
+    old = stage.admin.dump(stage.topic)
+    add(stage, 1, "9-0")
+    ahead = strand(hub, stage.topic, begin)
+    async with feed._turn:  # whoever wants the feed to read on has to wait
+        reading = asyncio.create_task(ahead.read_on())
+        async with asyncio.timeout(10):
+            while not ahead._ahead:
+                await asyncio.sleep(0.001)
+        restore(stage, old, {2: "7-0", 3: "8-0"})
+    await reading
+    await feed.look()
+    given = drained(ahead)
+    while ahead.is_behind:
+        await ahead.read_on()
+        given += drained(ahead)
+    assert given == ["5-0", "9-0", "rolled back"]
+    add(stage, 4, "12-0")
+    await feed.look()
+    assert (drained(ahead), drained(other)) == (["12-0"], ["7-0", "8-0", "12-0"])
+
+
+async def test_followers_of_a_stream_that_is_empty_meet_there(stage: Stage) -> None:
+    """No entry proves where they are, and each comes from a place of its own."""
+    ids = await publish(stage, 0, 1, 2)
+    survey = (await stage.app.backend.glimpse(stage.topic, FIRST_ID, 1)).survey
+    assert survey is not None
+    hub, feed = await quiet(stage, Place(ids[1], survey.epoch, 2))
+    stage.admin.xtrim(stage.topic, maxlen=0, approximate=False)
+    both = [strand(hub, stage.topic, Place(ids[at], survey.epoch, at + 1)) for at in (0, 2)]
+    async with asyncio.timeout(10):
+        for one in both:
+            while one.is_behind:
+                await one.read_on()
+    assert [drained(one) for one in both] == [["trimmed"], []]
+    ids += await publish(stage, 3)
+    await feed.look()
+    assert [drained(one) for one in both] == [ids[3:], ids[3:]]
 
 
 async def test_a_new_stream_is_read_whole_by_a_follower_that_was_ahead_of_the_feed(stage: Stage) -> None:
@@ -169,6 +171,26 @@ async def test_a_feed_holds_no_more_than_fits_and_says_what_fell_out(
     assert found is not None
     assert isinstance(found.thing, Gap)
     assert found.thing.count == 39 - len(drained(one))
+
+
+@pytest.mark.parametrize("server", ["valkey", "redis"], indirect=True)
+async def test_who_may_read_but_not_wait_is_told_so_and_the_server_is_not_asked_in_a_hot_loop(
+    stage: Stage, server: Server
+) -> None:
+    rights = ("~*", "&*", "+@all", "-xread")
+    stage.admin.execute_command("ACL", "SETUSER", "impatient", "reset", "on", ">pw", *rights)
+    await publish(stage, 0)
+    stage.admin.config_resetstat()
+    async with Stage(f"unix://impatient:pw@{server.socket}", stage.admin, stage.topic) as impatient:
+        async with impatient.app.tail(stage.topic) as tail:
+            taking = asyncio.create_task(take(tail, 1))
+            async with asyncio.timeout(10):
+                while len(impatient.told(Trouble)) < 3:
+                    await asyncio.sleep(0.001)
+            assert stage.admin.info("commandstats")["cmdstat_exec"]["calls"] < 12
+            await publish(stage, 1)
+            assert numbers(await taking) == [1]
+        assert all(isinstance(one.error, AuthenticationError) for one in impatient.told(Trouble))
 
 
 async def test_a_topic_that_is_followed_later_is_read_at_once(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:

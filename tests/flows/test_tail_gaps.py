@@ -7,14 +7,15 @@ import tempfile
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
 
-from penstock import Cursor, Gap, Penstock, Tailed, events
+from penstock import Cursor, Gap, Last, Penstock, Tailed, events
 from penstock.backend import keys
+from penstock.backend.facts import position as order
 from penstock.errors import CursorNotFoundError
-from penstock.tail.places import order
 from tests.support.proxy import Proxy
 from tests.support.servers import Server, redis_binary, valkey_binary
 from tests.support.stage import Stage
@@ -62,6 +63,42 @@ async def test_nothing_is_missing_where_nothing_was_ever_removed_or_all_was_read
     async with stage.app.tail(stage.topic, after=last) as tail:
         await publish(stage, 5)
         assert numbers(await take(tail, 1)) == [5]
+
+
+async def test_who_began_before_the_topic_did_is_told_what_it_missed(stage: Stage) -> None:
+    """Its position is `0-0`: all that was ever added lies behind that."""
+    async with stage.app.tail(stage.topic) as tail:
+        began = tail.began_at()
+    ids = await publish(stage, *range(5))
+    async with stage.app.tail(stage.topic, after=began) as tail:
+        assert numbers(await take(tail, 5)) == list(range(5))
+    trim(stage.admin, stage.topic, 2)
+    async with stage.app.tail(stage.topic, after=began) as tail:
+        gap = await next_gap(tail)
+        assert (gap.after, gap.reason) == ("0-0", "trimmed")
+        assert order(ids[2]) <= order(str(gap.upto)) < order(ids[3])
+        assert numbers(await take(tail, 2)) == [3, 4]
+    async with stage.app.tail(stage.topic, after="earliest") as tail:
+        assert numbers(await take(tail, 2)) == [3, 4]
+
+
+@pytest.mark.parametrize("after", ["earliest", Last(5)])
+async def test_who_began_where_all_was_removed_has_missed_nothing_of_it(stage: Stage, after: Any) -> None:
+    await publish(stage, *range(3))
+    trim(stage.admin, stage.topic, 0)
+    async with stage.app.tail(stage.topic, after=after) as tail:
+        began = tail.began_at()
+    async with stage.app.tail(stage.topic, after=began) as tail:
+        await publish(stage, 3)
+        assert numbers(await take(tail, 1)) == [3]
+
+
+async def test_an_id_of_a_topic_that_does_not_exist_is_one_of_a_stream_that_is_gone(stage: Stage) -> None:
+    """Also one that is still to come: nothing that is published is passed by until then."""
+    async with stage.app.tail(stage.topic, after="99999999999999-0") as tail:
+        assert await next_gap(tail) == Gap(stage.topic, "99999999999999-0", None, None, "gone")
+        await publish(stage, 1)
+        assert numbers(await take(tail, 1)) == [1]
 
 
 @BOTH

@@ -66,5 +66,12 @@ class Managing:
         self.admin.xclaim(self.first, GROUP, consumer, 0, ids, idle=idle, justid=True)
 
 
+async def taken(manager: RedisStreamManager, stream: str, n: object = 1) -> StreamMessage:
+    """A message that was sent and read."""
+    await manager.send_message(stream, {"n": n})
+    (message,) = await manager.read_messages(GROUP, count=1)
+    return message
+
+
 def numbers(messages: "list[StreamMessage]") -> list[Any]:
     return [message.data["n"] for message in messages]

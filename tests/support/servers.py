@@ -3,8 +3,10 @@
 import shutil
 import socket
 import subprocess
+import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -103,3 +105,21 @@ class Server:
         if self.process is not None and self.process.poll() is None:
             self.process.terminate()
             self.process.wait(10)
+
+
+@contextmanager
+def cluster_of_one(binary: str) -> Iterator[Server]:
+    """A cluster of one node: it owns every slot, and still refuses what would span two."""
+    directory = Path(tempfile.mkdtemp(prefix="ps-"))
+    node = Server(binary, directory, "--cluster-enabled", "yes", "--cluster-port", str(free_port()), tcp=True)
+    try:
+        with node.client() as client:
+            client.execute_command("CLUSTER ADDSLOTSRANGE", 0, 16383)
+            deadline = time.monotonic() + _START_SECONDS
+            while client.execute_command("CLUSTER INFO")["cluster_state"] != "ok":
+                assert time.monotonic() < deadline, "the cluster did not come up"
+                time.sleep(0.01)
+        yield node
+    finally:
+        node.stop()
+        shutil.rmtree(directory)

@@ -36,3 +36,17 @@ async def next_gap(tail: Tail) -> Gap:
 async def publish(stage: Stage, *wanted: int) -> list[str]:
     """Messages of these numbers; gives their entry ids."""
     return [(await stage.app.bus(stage.topic).publish({"n": number})).entry_id for number in wanted]
+
+
+def add(stage: Stage, number: int, id: str) -> None:
+    """A message of this number under an entry id of the test's own."""
+    stage.admin.xadd(stage.topic, {"payload": f'{{"n": {number}}}'}, id=id)
+
+
+def restore(stage: Stage, old: bytes, new: dict[int, str]) -> None:
+    """The server falls back to this, and is given others."""
+    with stage.admin.pipeline(transaction=True) as at_once:
+        at_once.restore(stage.topic, 0, old, replace=True)
+        for number, id in new.items():
+            at_once.xadd(stage.topic, {"payload": f'{{"n": {number}}}'}, id=id)
+        at_once.execute()

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.flows.conftest import admin, server, servers, stage, topic  # noqa: F401
+from tests.flows.conftest import admin, proxy, server, servers, stage, topic  # noqa: F401
 from tests.support.serving import Served, served
 from tests.support.stage import Stage
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from datetime import timedelta
+from uuid import uuid4
 
 import httpx
 import pytest
@@ -204,6 +205,24 @@ async def test_there_is_room_for_so_many_and_no_more(stage: Stage) -> None:
         await free_again(web.client, "t:third")
     assert (too_many_here.status_code, too_many_here.headers["retry-after"]) == (429, "7")
     assert (too_many.status_code, too_many.headers["retry-after"]) == (503, "7")
+
+
+async def test_those_who_are_looked_for_are_not_in_the_way_of_those_who_know_their_place(
+    stage: Stage, web: Served
+) -> None:
+    """Nothing has these UUIDs, and nothing in them tells when they were made: the whole topic is looked through."""
+    with stage.admin.pipeline(transaction=False) as pipe:
+        for number in range(5000):
+            pipe.xadd(stage.topic, {"payload": f'{{"n": {number}}}'})
+        pipe.execute()
+    address = f"/topics/{stage.topic}/events"
+    searches = [asyncio.create_task(web.client.get(address, params={"after": str(uuid4())})) for _ in range(40)]
+    async with asyncio.timeout(10):
+        while web.gateway._streams._seats.taken < len(searches):
+            await asyncio.sleep(0.001)
+    async with following(web.client, stage.topic):
+        assert not any(search.done() for search in searches)
+    assert {(await search).status_code for search in searches} == {404}
 
 
 async def free_again(client: httpx.AsyncClient, topic: str) -> None:

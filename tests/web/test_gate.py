@@ -62,6 +62,12 @@ async def test_a_page_of_a_named_origin_may_come_and_its_browser_is_told(stage: 
         assert await posted(web, stage.topic, Host="shop.example", Origin=PAGE) == 201
 
 
+async def test_an_origin_may_be_named_in_any_case(stage: Stage) -> None:
+    async with served(stage.app, WebOptions(origins=["https://Shop.Example"])) as web:
+        answer = await web.client.post(f"/topics/{stage.topic}/messages", json={"body": 1}, headers={"Origin": PAGE})
+        assert (answer.status_code, answer.headers.get("access-control-allow-origin")) == (201, PAGE)
+
+
 async def test_with_tokens_nobody_comes_in_without_one(stage: Stage) -> None:
     async with served(stage.app, WebOptions(tokens=[TOKEN, OTHER])) as web:
         address = f"/topics/{stage.topic}/events"
@@ -88,11 +94,24 @@ async def test_a_token_in_the_address_lets_follow_and_nothing_else(stage: Stage)
         assert answer.status_code == 401
 
 
-@pytest.mark.parametrize(("options", "status"), [
+TO_OTHERS = pytest.mark.parametrize(("options", "status"), [
     (WebOptions(), 403),
     (WebOptions(open_to_all=True), 201),
     (WebOptions(tokens=[TOKEN]), 401),
 ])  # fmt: skip
+
+
+@TO_OTHERS
+async def test_who_comes_by_a_unix_socket_may_ask_for_anybody(stage: Stage, options: WebOptions, status: int) -> None:
+    """As a proxy in front does: there is no address to tell by whether it is one of this machine."""
+    gateway = create_app(stage.app, options)
+    transport = httpx.ASGITransport(gateway, client=None)  # type: ignore[arg-type]
+    async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+        answer = await client.post(f"/topics/{stage.topic}/messages", json={"body": 1})
+    assert answer.status_code == status
+
+
+@TO_OTHERS
 async def test_without_a_token_other_machines_are_refused_wherever_it_is_mounted(
     stage: Stage, options: WebOptions, status: int
 ) -> None:

@@ -1,5 +1,8 @@
 """A gateway inside another web app: below a path of its own, with or without a lifespan."""
 
+import asyncio
+
+import httpx
 import pytest
 from starlette.applications import Starlette
 from starlette.routing import Mount
@@ -41,6 +44,24 @@ async def test_its_block_opens_the_app_and_closes_it_again(stage: Stage) -> None
         assert await app.backend.topics() is not None
     with pytest.raises(ConfigurationError):
         _ = app.backend
+
+
+async def test_its_block_can_be_entered_again(stage: Stage) -> None:
+    """As the lifespan of a web app is, that is started more than once in a process."""
+    gateway = create_app(stage.app)
+    async with gateway:
+        pass
+    async with (
+        gateway,
+        httpx.AsyncClient(transport=httpx.ASGITransport(gateway), base_url="http://localhost") as client,
+    ):
+        ended = asyncio.create_task(client.get(f"/topics/{stage.topic}/events"))
+        async with asyncio.timeout(10):
+            while not gateway._streams._streams and not ended.done():
+                await asyncio.sleep(0.001)
+        gateway.end_streams()
+        async with asyncio.timeout(10):
+            assert (await ended).status_code == 200
 
 
 async def test_an_app_that_is_open_already_stays_open(stage: Stage) -> None:

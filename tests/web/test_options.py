@@ -31,11 +31,19 @@ SECRET = "correct-horse-battery-staple"
         {"origins": ["shop.example"]},
         {"origins": ["https://shop.example/"]},
         {"origins": ["*"]},
+        {"origins": ["http://["]},
+        {"origins": ["https://shop.example:port"]},
+        {"origins": ["https://user@shop.example"]},
     ],
 )
 def test_an_option_that_cannot_work_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError):
         WebOptions(**wrong)
+
+
+@pytest.mark.parametrize("origin", ["http://localhost:3000", "https://Shop.example", "http://[::1]:80"])
+def test_what_browsers_call_an_origin_is_one(origin: str) -> None:
+    assert WebOptions(origins=[origin]).origins == [origin]
 
 
 def test_no_text_holds_a_token() -> None:

@@ -18,6 +18,7 @@ UUID = "019a8f00-0000-7000-8000-000000000001"
         ("latest", "latest"),
         ("earliest", "earliest"),
         ("last:5", Last(5)),
+        ("last:10000", Last(10000)),
         ("1700000000000-3", "1700000000000-3"),
         ("1700000000000", "1700000000000"),
         ("00ff.1700000000000-3", "00ff.1700000000000-3"),
@@ -31,7 +32,7 @@ def test_every_kind_of_place_is_understood(after: str | None, means: object) -> 
 
 
 @pytest.mark.parametrize(
-    "after", ["", "newest", "last:0", "last:-1", "last:9999999", "2026-01-31T12:00:00", "1-2-3", "$"]
+    "after", ["", "newest", "last:0", "last:-1", "last:10001", "last:9999999", "2026-01-31T12:00:00", "1-2-3", "$"]
 )
 def test_anything_else_is_refused_with_what_there_is(after: str) -> None:
     with pytest.raises(ConfigurationError, match="earliest, latest, last:N"):

@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from penstock import Penstock
 from penstock.message.ids import new_id
 from penstock.web import WebOptions
+from tests.support.proxy import Proxy
 from tests.support.serving import Served, served
 from tests.support.stage import Stage
 
@@ -35,6 +37,33 @@ async def test_an_id_of_the_clients_own_is_written_once(stage: Stage, web: Serve
     assert {answer.json()["id"] for answer in answers} == {said["id"].lower()}
     assert sum(answer.json()["duplicate"] for answer in answers) == 9
     assert stage.admin.xlen(stage.topic) == 1
+
+
+async def test_who_is_told_that_nobody_knows_may_post_it_again_under_the_id_that_is_told(
+    stage: Stage, proxy: Proxy
+) -> None:
+    address = f"/topics/{stage.topic}/messages"
+    async with Penstock.connect(proxy.url, logs=None) as app, served(app) as web:
+        assert (await web.client.post(address, json={"body": {"n": 1}})).status_code == 201
+        proxy.refusing = True  # whoever wants to connect anew
+        proxy.drop_reply_to(stage.topic)  # of whatever command that names it
+        unknown = await web.client.post(address, json={"body": {"n": 2}})
+        assert (unknown.status_code, proxy.dropped) == (503, 1)
+        assert unknown.headers["retry-after"]
+        proxy.refusing = False
+        again = await web.client.post(address, json={"body": {"n": 2}, "id": unknown.json()["id"]})
+        assert (again.status_code, again.json()["duplicate"]) == (200, True)
+        assert stage.admin.xlen(stage.topic) == 2
+
+
+async def test_an_answer_that_the_server_lost_is_asked_for_again(stage: Stage, proxy: Proxy) -> None:
+    address = f"/topics/{stage.topic}/messages"
+    async with Penstock.connect(proxy.url, logs=None) as app, served(app) as web:
+        assert (await web.client.post(address, json={"body": {"n": 1}})).status_code == 201
+        proxy.drop_reply_to(stage.topic)
+        answer = await web.client.post(address, json={"body": {"n": 2}})
+        assert (answer.status_code, answer.json()["duplicate"], proxy.dropped) == (201, False, 1)
+        assert stage.admin.xlen(stage.topic) == 2
 
 
 async def test_under_an_id_that_is_taken_the_first_message_counts(stage: Stage, web: Served) -> None:

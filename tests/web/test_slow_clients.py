@@ -36,8 +36,8 @@ async def lazy_reader(web: Served, topic: str) -> AsyncIterator[asyncio.StreamRe
         writer.transport.abort()
 
 
-async def read_until(reader: asyncio.StreamReader, last: int) -> list[Dispatched]:
-    parser, events = Parser(), []
+async def read_until(reader: asyncio.StreamReader, last: int, parser: Parser | None = None) -> list[Dispatched]:
+    parser, events = parser or Parser(), []
     async with asyncio.timeout(20):
         while not events or events[-1].event != "message" or events[-1].json["body"]["n"] != last:
             portion = await reader.read(65536)
@@ -76,6 +76,22 @@ async def test_a_client_that_takes_nothing_for_long_is_cut_off(stage: Stage) -> 
             with contextlib.suppress(ConnectionResetError):  # the kernel may have given it up already
                 while await reader.read(65536):
                     pass
+
+
+async def test_a_client_that_takes_a_large_message_slowly_stays(stage: Stage) -> None:
+    """That takes longer than patience lasts, but it takes something all the time."""
+    options = WebOptions(heartbeat=timedelta(milliseconds=50), patience=timedelta(seconds=1))
+    async with served(stage.app, options) as web, lazy_reader(web, stage.topic) as reader:
+        await stage.app.bus(stage.topic).publish({"n": 1, "pad": "x" * 1_000_000})
+        taken = b""
+        async with asyncio.timeout(30):
+            while len(taken) < 900_000:
+                await asyncio.sleep(0.2)  # its pace
+                taken += await reader.readexactly(64 * 1024)
+        await publish(stage, 2)
+        parser = Parser()
+        events = [*parser.feed(taken), *await read_until(reader, 2, parser)]
+    assert [event.json["body"]["n"] for event in events] == [1, 2]
 
 
 async def test_the_connection_of_one_that_never_takes_anything_again_is_gone_too(stage: Stage) -> None:

@@ -1,5 +1,6 @@
 """The names and options of the stream manager, as its document lists them; checked when they are made."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
@@ -69,7 +70,7 @@ class DLQConfig:
     """The first wait; each further one is twice as long, but no longer than a day."""
 
     dlq_prefix: str = StreamType.DLQ.value
-    """The dead letters of `<stream>` are in the stream `<dlq_prefix>:<stream>`."""
+    """The dead letters of `<stream>` are in the stream `<dlq_prefix>:<stream>`; in a cluster, see `stream_of`."""
 
     max_len: int = 10000
 
@@ -81,9 +82,19 @@ class DLQConfig:
         check_count("DLQConfig(max_len=...)", self.max_len)
         self.dlq_prefix = stream_name(self.dlq_prefix)
 
-    def stream_of(self, stream: str) -> str:
-        """Where the dead letters of `stream` are."""
-        return keys.dead_under(self.dlq_prefix, stream)
+    def stream_of(self, stream: str, slot: Callable[[str], int]) -> str:
+        """Where the dead letters of `stream` are. `slot` tells which names a server can use in one step.
+
+        A message is moved there in one step. So in a cluster it is `<dlq_prefix>:{<stream>}`, which lies beside the
+        stream, unless the usual name does so already.
+        """
+        for name in (stream, f"{{{stream}}}"):
+            if slot(dead := keys.dead_under(self.dlq_prefix, name)) == slot(stream):
+                return dead
+        raise ConfigurationError(
+            f"in a cluster the dead letters of {stream!r} cannot lie beside it under DLQConfig(dlq_prefix="
+            f"{self.dlq_prefix!r}): use a prefix without braces"
+        )
 
     @property
     def retry(self) -> Retry:

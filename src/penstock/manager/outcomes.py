@@ -19,7 +19,11 @@ _GIVEN_UP = f"{Reject.__module__}.{Reject.__qualname__}"
 
 
 class Outcomes:
-    """Settles on behalf of whoever read the message. What cannot be settled raises, and the message stays theirs."""
+    """Settles on behalf of whoever read the message. What cannot be settled raises, and the message stays theirs.
+
+    A message that is gone counts as settled by others. If the connection broke, it may have been a try of this very
+    call; but a server that has lost the message looks the same, and a success would then be the end of its last copy.
+    """
 
     def __init__(self, backend: Callable[[], StreamBackend], listeners: Listeners, dlq: DLQConfig) -> None:
         self._backend = backend
@@ -135,7 +139,8 @@ def _check_moved(message: StreamMessage, hold: Hold, settled: Settled) -> None:
     if not settled.ok:
         raise LeaseLostError(
             f"message {message.id} of {message.stream!r} is not pending in group {hold.group!r} any more: it was"
-            " acknowledged, retried or dead-lettered before"
+            " acknowledged, retried or dead-lettered before (by this very call, if the connection broke meanwhile), or"
+            " the server has lost it"
         )
 
 

@@ -123,10 +123,15 @@ class Participant:
 
     async def _connect(self) -> RedisBackend:
         if self._client is not None:
-            return await RedisBackend.from_client(self._client, wire=FLAT, dead=self._dlq.stream_of)
-        return await RedisBackend.connect(server_url(), wire=FLAT, dead=self._dlq.stream_of)
+            return await RedisBackend.from_client(self._client, wire=FLAT, dead=self._dead_stream)
+        return await RedisBackend.connect(server_url(), wire=FLAT, dead=self._dead_stream)
+
+    def _dead_stream(self, stream: str) -> str:
+        return self._dlq.stream_of(stream, self._connected().slot)
 
     async def _join(self, config: ConsumerGroupConfig) -> None:
+        for stream in config.streams:
+            self._dead_stream(stream)  # else a prefix that cannot work would show with the first message that fails
         shown = self._named or f"{config.consumer_prefix}{os.getpid()}"
         # The suffix is never used again: two processes of one name would take each other's messages for their own.
         consumer = f"{shown}.{secrets.token_hex(4)}"

@@ -6,9 +6,10 @@ from typing import NamedTuple
 from msgspec import structs
 
 from penstock.backend.entry import Glimpse, Stored
+from penstock.backend.facts import position as order
 from penstock.backend.survey import Position, Survey, judge
 from penstock.tail.items import Gap, Reason
-from penstock.tail.places import FIRST_ID, Place, order, predecessor
+from penstock.tail.places import FIRST_ID, NOWHERE, Place, predecessor
 
 _REASONS: dict[str, Reason] = {"trimmed": "trimmed", "removed": "removed", "deleted": "deleted"}
 
@@ -20,17 +21,19 @@ class Step(NamedTuple):
     entries: list[Stored]
     place: Place
 
-    def counted(self) -> Iterator[tuple[Stored, int | None]]:
-        """The entries, each with how many were ever added up to it; None if nobody knows."""
-        last = self.place.ordinal
+    def placed(self) -> Iterator[tuple[Stored, Place]]:
+        """The entries, each with the place behind it."""
+        end = self.place
         for left, entry in zip(range(len(self.entries) - 1, -1, -1), self.entries, strict=True):
-            yield entry, None if last is None else last - left
+            ordinal = None if end.ordinal is None else end.ordinal - left
+            yield entry, Place(entry.id, end.epoch, ordinal, end.unproved, end.told_upto)
 
     def behind_gap(self, before: Place) -> Place:
         """Where somebody stands who was at `before`, and has been told of the gap, but was given no entry yet."""
-        if not self.entries or self.place.ordinal is None:
-            return Place(before.id, self.place.epoch) if self.entries else self.place
-        return Place(before.id, self.place.epoch, self.place.ordinal - len(self.entries))
+        if not self.entries:
+            return self.place
+        ordinal = None if self.place.ordinal is None else self.place.ordinal - len(self.entries)
+        return structs.replace(self.place, id=before.id, ordinal=ordinal)
 
 
 def go_on(topic: str, place: Place, seen: Glimpse) -> Step:
@@ -41,22 +44,18 @@ def go_on(topic: str, place: Place, seen: Glimpse) -> Step:
     """
     survey = seen.survey
     if survey is None:
-        gap = Gap(topic, place.id, None, None, "gone") if place.epoch else None
-        return Step(gap, [], Place(FIRST_ID, "", 0) if gap else place)
+        # An id alone may have been made up, or be of a stream that is gone by now; behind 0-0 nothing can be missing.
+        gap = Gap(topic, place.id, None, None, "gone") if place.epoch or place.id != FIRST_ID else None
+        return Step(gap, [], NOWHERE)
     if place.epoch and place.epoch != survey.epoch:
         start = Place(FIRST_ID, survey.epoch, survey.added - survey.length)
         return Step(Gap(topic, place.id, None, None, "recreated"), [], start)
     if order(place.id) > order(survey.last):
         # Behind its last id, not behind ours: what it adds now may have an id that is not larger than ours.
-        return Step(_rolled_back(topic, place), [], top_of(survey))
+        return Step(_rolled_back(topic, place), [], Place.at(survey.top))
     if place.ordinal is None:
         return _uncounted(topic, place, survey, seen)
     return _counted(topic, place, place.ordinal, survey, seen)
-
-
-def top_of(survey: Survey) -> Place:
-    """Behind everything that is there. An entry that exists, where there is one: its loss can be told."""
-    return Place(survey.newest or survey.last, survey.epoch, survey.added)
 
 
 def _counted(topic: str, place: Place, ordinal: int, survey: Survey, seen: Glimpse) -> Step:
@@ -67,7 +66,7 @@ def _counted(topic: str, place: Place, ordinal: int, survey: Survey, seen: Glimp
         return Step(_rolled_back(topic, place), seen.entries, _behind(place, survey, seen, None))
     if verdict.is_loss:
         lost = verdict.lost or 0
-        gap = Gap(topic, place.id, _end_of_loss(place, survey), lost, _REASONS[verdict.kind])
+        gap = Gap(topic, place.unproved or place.id, _end_of_loss(place, survey), lost, _REASONS[verdict.kind])
     elif seen.complete and survey.added > ordinal + there:
         # Deleted in a stretch that was read in several pieces: only its end shows how many were there.
         lost = survey.added - ordinal - there
@@ -86,8 +85,8 @@ def _uncounted(topic: str, place: Place, survey: Survey, seen: Glimpse) -> Step:
     ordinal = survey.added - survey.length if is_behind_all else None
     gap = None
     is_among_them = survey.first is not None and not is_behind_all
-    if place.id == FIRST_ID or here == order(survey.last):
-        pass  # nothing that this reader could want was ever removed
+    if here == order(survey.last):
+        pass  # nothing that this reader could want was ever added
     elif is_among_them and place.epoch and not survey.present and order(survey.deleted) < here:
         # Its entry was neither trimmed nor deleted, and is not there. Also where all that was ever added still is.
         gap = _rolled_back(topic, place)
@@ -95,19 +94,17 @@ def _uncounted(topic: str, place: Place, survey: Survey, seen: Glimpse) -> Step:
         pass  # nothing was ever removed
     elif not is_among_them:
         gap = Gap(topic, place.id, _end_of_loss(place, survey), None, "trimmed")
-    elif order(survey.deleted) > here:
+    elif order(survey.deleted) > max(here, order(place.told_upto or FIRST_ID)):
         gap = Gap(topic, place.id, survey.deleted, None, "deleted")
+        place = structs.replace(place, told_upto=survey.deleted)
     return Step(gap, seen.entries, _behind(place, survey, seen, ordinal))
 
 
 def _behind(place: Place, survey: Survey, seen: Glimpse, ordinal: int | None) -> Place:
     if seen.complete:
-        # If nothing follows, at the entry before: an id that no entry has would look like a loss next time.
-        id = seen.entries[-1].id if seen.entries else survey.newest or place.id
-        return Place(id, survey.epoch, survey.added)
-    return Place(
-        seen.entries[-1].id, survey.epoch, None if ordinal is None else ordinal + len(seen.entries), place.unproved
-    )
+        return Place.at(survey.top)
+    last = None if ordinal is None else ordinal + len(seen.entries)
+    return structs.replace(place, id=seen.entries[-1].id, epoch=survey.epoch, ordinal=last)
 
 
 def _rolled_back(topic: str, place: Place) -> Gap:

@@ -5,25 +5,29 @@ one, and whoever falls so far behind that his next entry is held no more, knows 
 """
 
 import asyncio
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Collection
 from typing import NamedTuple, Protocol
 
 from penstock.backend.base import StreamBackend
 from penstock.backend.entry import Stored
+from penstock.backend.facts import position as order
 from penstock.errors import PenstockError
 from penstock.tail.continuity import Step, go_on
 from penstock.tail.items import Gap
 from penstock.tail.mouthful import MOST_AT_ONCE, Mouthful
 from penstock.tail.opening import Found
-from penstock.tail.places import Place, order, predecessor
+from penstock.tail.places import FIRST_ID, Place, predecessor
 
 MOST_BYTES = 16 * 1024 * 1024
 """How much one feed holds, whatever its followers would like; but at least what was read last."""
 
 MOST_BYTES_IN_ALL = 4 * MOST_BYTES
 """How much all feeds of an app hold, as each gets its share when it is given more."""
+
+_MOST_BREAKS = 16
+"""Of how many other streams, or states of one, somebody slow is told; the oldest are forgotten."""
 
 
 class Slot(NamedTuple):
@@ -32,7 +36,17 @@ class Slot(NamedTuple):
     found: Found
     order: tuple[int, int]
     number: int
-    """How many entries the feed has had, up to this one."""
+    """How many entries the feed has had, or could count as missing, up to and with this one."""
+
+    told: str
+    """The last id that a gap in front of it names, in this stream. It may lie behind this slot."""
+
+    @property
+    def upto(self) -> str:
+        """The last id that lies in front of it, or is told of there."""
+        ms, number = self.order
+        id = f"{ms}-{number}"
+        return max(predecessor(id) if isinstance(self.found.thing, Stored) else id, self.told, key=order)
 
 
 class Follower(Protocol):
@@ -67,8 +81,8 @@ class Feed:
         self.error: PenstockError | None = None
         self.looked_at = asyncio.get_running_loop().time()
         self.followers: dict[Follower, None] = {}  # in the order they came, as they lie in memory
-        self.last_gap: tuple[int, Gap] | None = None
-        """The newest gap and its index."""
+        self.breaks: deque[tuple[int, Slot]] = deque(maxlen=_MOST_BREAKS)
+        """The newest gaps of which nobody knows how much is missing, and their indices, held or not."""
 
         self._backend = backend
         self._beside = beside
@@ -77,49 +91,28 @@ class Feed:
         self._least = MOST_AT_ONCE
         self._whole_from = 0
         self._floor = place.id
+        self._told = FIRST_ID
         self._size = Mouthful()
         self._turn = asyncio.Lock()
 
     async def look(self) -> None:
         """Read on from where the feed stands, a piece at a time, and tell followers if there is news."""
         async with self._turn:
-            # No more at a time than the shortest queue takes: a burst is no reason to call somebody slow.
-            asked = min(self._size.next, self._least)
-            seen = await self._backend.glimpse(self.topic, self.place.id, asked)
-            self.looked_at = asyncio.get_running_loop().time()
-            step = go_on(self.topic, self.place, seen)
-            self._size.got(step.entries, asked)
-            self._append(step)
+            await self._look()
 
-    def knows(self, place: Place) -> bool:
-        """The feed stands at `place`, or holds the very entry there: what follows it here is all that follows it.
-
-        An id that is none of these proves nothing: it may be still to come, or the server may have lost its entry.
-        """
-        if place.epoch != self.place.epoch:
-            return False
-        if place.id == self.place.id:
-            return True
-        here, whole = order(place.id), max(0, self._whole_from - self.base)
-        at = bisect_left(self.slots, here, lo=whole, key=_order)
-        return at < len(self.slots) and self.slots[at].order == here
+    async def look_for(self, place: Place) -> None:
+        """As `look`, unless somebody who follows could join at `place` already."""
+        async with self._turn:
+            if self._behind(place) is None:
+                await self._look()
 
     def join(self, follower: Follower, place: Place) -> int | None:
-        """Where a follower reads on who stands at `place`, which the feed `knows`, or the server was just asked about.
+        """Where a follower reads on who stands at `place`: all that follows it follows here.
 
-        None if what follows it is not held here (any more), or is more than it may be behind.
+        None if that is not proved, or not held here (any more), or is more than the follower may be behind.
         """
-        if place.epoch != self.place.epoch:
-            return None
-        here = order(place.id)
-        if here >= order(self.place.id):
-            index = self.head
-        elif here >= order(self._floor):
-            whole = max(0, self._whole_from - self.base)
-            index = self.base + bisect_right(self.slots, here, lo=whole, key=_order)
-        else:
-            return None
-        if self.head - index > follower.queue:
+        index = self._behind(place)
+        if index is None or self.head - index > follower.queue:
             return None
         self.followers[follower] = None
         self._room, self._least = max(self._room, follower.queue), min(self._least, follower.queue)
@@ -136,31 +129,83 @@ class Feed:
         self._tell()
 
     def number_before(self, index: int) -> int:
-        """How many entries the feed has had in front of this slot."""
+        """How many entries the feed has had, or could count as missing, in front of this slot."""
         if index >= self.head:
             return self.numbers
         slot = self.slots[index - self.base]
-        return slot.number - isinstance(slot.found.thing, Stored)
+        return slot.number - _count(slot.found.thing)
+
+    async def _look(self) -> None:
+        # No more at a time than the shortest queue takes: a burst is no reason to call somebody slow.
+        asked = min(self._size.next, self._least)
+        seen = await self._backend.glimpse(self.topic, self.place.id, asked)
+        self.looked_at = asyncio.get_running_loop().time()
+        step = go_on(self.topic, self.place, seen)
+        self._size.got(step.entries, asked)
+        self._append(step)
+
+    def _behind(self, place: Place) -> int | None:
+        """Index of what follows `place`, if the feed has come by there and found as much missing, or as little."""
+        if place.epoch != self.place.epoch or place.unproved is not None:  # what it has passed by is still to be told
+            return None
+        index = self._index_behind(place)
+        if index is None or place.ordinal is None:
+            return index
+        end = self.place if index == self.head else self.slots[index - self.base].found.place
+        return index if end.ordinal == place.ordinal + (index < self.head) else None
+
+    def _index_behind(self, place: Place) -> int | None:
+        """The same by the id alone: the feed stands there, or holds the very entry, or all since it was there.
+
+        An id that is none of these proves nothing: it may be still to come, or the server may have lost its entry.
+        """
+        is_told_of_more = place.ordinal is None and order(self._told) > order(place.id)
+        if place.id == self.place.id and not is_told_of_more:
+            return self.head
+        whole = max(0, self._whole_from - self.base)
+        if place.id == self._floor:
+            return self.base + whole
+        here = order(place.id)
+        at = bisect_left(self.slots, here, lo=whole, key=_order)
+        return self.base + at + 1 if at < len(self.slots) and self.slots[at].order == here else None
 
     def _append(self, step: Step) -> None:
         before = self.place
         self.place = step.place
         if step.gap is not None:
-            self.last_gap = self.head, step.gap
-            self._put(Slot(Found(step.gap, step.behind_gap(before)), order(before.id), self.numbers))
-            self._whole_from = self.head
-            self._floor = predecessor(step.entries[0].id) if step.entries else step.place.id
-        for entry, ordinal in step.counted():
-            self.numbers += 1
-            self._put(Slot(Found(entry, Place(entry.id, step.place.epoch, ordinal)), order(entry.id), self.numbers))
+            self._put(Found(step.gap, step.behind_gap(before)), order(before.id))
+        whole_from = self.head
+        for entry, place in step.placed():
+            self._put(Found(entry, place), order(entry.id))
             self._bytes += _weight(entry)
+        if step.gap is not None:
+            self._begin_anew(whole_from)
         if step.gap is not None or step.entries:
             self._drop_old(len(step.entries) + (step.gap is not None))
             self._tell()
 
-    def _put(self, slot: Slot) -> None:
+    def _put(self, found: Found, place: tuple[int, int]) -> None:
+        self.numbers += _count(found.thing)
+        slot = Slot(found, place, self.numbers, self._told)
+        if isinstance(gap := found.thing, Gap):
+            self._told = FIRST_ID if gap.upto is None or gap.reason == "rolled back" else gap.upto
+            if gap.count is None:
+                self.breaks.append((self.head, slot))
         self.slots.append(slot)
         self.head += 1
+
+    def _begin_anew(self, index: int) -> None:
+        """All is held again from this index on, or from behind the gap's end, which may lie among the entries.
+
+        Who follows was told before these; but somebody else, who has read some of them already, was not.
+        """
+        end = order(self._told)
+        while index < self.head and self.slots[index - self.base].order <= end:
+            index += 1
+        self._whole_from = index
+        self._floor = (
+            self.slots[index - self.base].upto if index < self.head else max(self.place.id, self._told, key=order)
+        )
 
     def _drop_old(self, fresh: int) -> None:
         """Keep no more than anybody may be behind, and no more than fits; but all that is fresh."""
@@ -177,6 +222,10 @@ class Feed:
     def _tell(self) -> None:
         for follower in list(self.followers):
             follower.news()
+
+
+def _count(thing: Stored | Gap) -> int:
+    return 1 if isinstance(thing, Stored) else thing.count or 0
 
 
 def _weight(entry: Stored) -> int:

@@ -1,13 +1,16 @@
 """Places in a topic: what a user may ask to read from, and the one form that reading goes on from."""
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Literal, TypeAlias
+from typing import Literal, Self, TypeAlias
 from uuid import UUID
 
 from msgspec import Struct
 
+from penstock.backend.facts import position as order
+from penstock.backend.survey import Position
 from penstock.errors import ConfigurationError
 from penstock.message.ids import canonical
 from penstock.options import check_count, check_name
@@ -102,9 +105,25 @@ class Place(Struct, frozen=True):
     unproved: str | None = None
     """Behind this id entries may have been deleted one by one; how many, the next complete look will tell."""
 
+    told_upto: str | None = None
+    """Where nobody counted: that entries up to this id may have been deleted one by one is told already."""
+
+    @classmethod
+    def at(cls, held: Position) -> Self:
+        """The place that a server holds, or shows, as this."""
+        return cls(held.id, held.epoch, held.ordinal if held.ordinal >= 0 else None)
+
+    def to_hold(self) -> Position:
+        """The same as a server holds it; an ordinal of -1 says that nobody counted."""
+        return Position(self.id, -1 if self.ordinal is None else self.ordinal, self.epoch)
+
     @property
     def position(self) -> str:
         return position_text(self.epoch, self.id)
+
+
+NOWHERE = Place(FIRST_ID, "", 0)
+"""In a topic that does not exist: whatever comes lies behind it."""
 
 
 def position_text(epoch: str, id: str) -> str:
@@ -130,6 +149,17 @@ def parse(after: After) -> Start:
     return parse_position(text)
 
 
+def starts_of(topics: Sequence[str], after: "After | Mapping[str, After]") -> dict[str, Start]:
+    """Where each topic is read from: everywhere the same, or as the mapping says."""
+    if not isinstance(after, Mapping):
+        return dict.fromkeys(topics, parse(after))
+    if set(after) != set(topics):
+        raise ConfigurationError(
+            f"after=... names {', '.join(map(str, after))}, and the topics are {', '.join(topics)}"
+        )
+    return {topic: parse(after[topic]) for topic in topics}
+
+
 def parse_position(text: str) -> Spot:
     """An entry id, or `<epoch>.<entry id>` as items have it."""
     found = _POSITION.fullmatch(text)
@@ -142,12 +172,6 @@ def id_before(moment: datetime) -> str:
     """The id behind which the first entry of that millisecond lies. In whole numbers: a float may be one off."""
     ms = -((_1970 - moment) // timedelta(milliseconds=1))
     return f"{ms - 1}-{_HIGHEST}" if ms > 0 else FIRST_ID
-
-
-def order(id: str) -> tuple[int, int]:
-    """An entry id as numbers, which compare as the ids do."""
-    ms, _, number = id.partition("-")
-    return int(ms), int(number)
 
 
 def predecessor(id: str) -> str:

@@ -5,7 +5,6 @@ from functools import partial
 
 from penstock.backend.base import StreamBackend
 from penstock.backend.entry import Moved
-from penstock.backend.survey import Position
 from penstock.errors import CursorNotFoundError
 from penstock.tail.places import Cursor, Place
 
@@ -54,8 +53,7 @@ class Progress:
         return topic, cursor.name
 
     async def _commit(self, topic: str, cursor: Cursor, place: Place) -> bool:
-        to = Position(place.id, -1 if place.ordinal is None else place.ordinal, place.epoch)
-        moved = await self._backend.move_cursor(topic, cursor.name, to)
+        moved = await self._backend.move_cursor(topic, cursor.name, place.to_hold())
         if moved is Moved.FORGOTTEN:
             raise CursorNotFoundError(topic, cursor.name, "somebody has removed this cursor: open the tail again")
         return moved is Moved.MOVED

@@ -92,7 +92,10 @@ class Reader:
         try:
             rung = await self._bell.rings({topic: feed.place.id for topic, feed in known.items()}, _LOOK_AGAIN)
         except (TopicError, AuthenticationError):
-            return list(known.values())  # one of them spoils it for all: looked at one by one, it will show which
+            await self._look(known.values())  # one of them spoils it for all: looked at one by one, it shows which
+            if all(self._feeds.get(topic) is feed for topic, feed in known.items()):
+                raise  # waiting itself is refused: what comes is found by looking, at the pace of failures
+            return []
         overdue = asyncio.get_running_loop().time() - _LOOK_AGAIN.total_seconds()
         return [feed for topic, feed in known.items() if topic in rung or feed.looked_at <= overdue]
 

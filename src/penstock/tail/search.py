@@ -5,6 +5,7 @@ was made, is looked for around that time; and a message that was published once 
 Everything else means looking through the topic, which is bounded, and announced.
 """
 
+import asyncio
 from datetime import timedelta
 
 from penstock.backend.base import StreamBackend
@@ -39,8 +40,9 @@ class Search:
         known, likely = await self._backend.find_near(self._topic, message_id, SKEW)
         if known is not None:
             return await self._remembered(known)
-        for id in likely:
-            if await self._is_of(id, message_id):
+        # Together, so that all of them are one round trip.
+        for id, found in zip(likely, await asyncio.gather(*(self._id_of(id) for id in likely)), strict=True):
+            if found == message_id:
                 return Place(id, "")
         return Place(await self._scan(message_id), "")
 
@@ -50,9 +52,9 @@ class Search:
         is_another = survey is None or (not survey.present and survey.added == survey.length)
         return Place(id, EARLIER_EPOCH if is_another else "")
 
-    async def _is_of(self, id: str, message_id: str) -> bool:
-        found = await self._backend.read_range(self._topic, id, id, 1)
-        return bool(found) and self._id_in(Stored(id, list(found[0].raw))) == message_id
+    async def _id_of(self, entry_id: str) -> str | None:
+        found = await self._backend.read_range(self._topic, entry_id, entry_id, 1)
+        return self._id_in(Stored(entry_id, list(found[0].raw))) if found else None
 
     async def _scan(self, message_id: str) -> str:
         self._listeners.emit(CursorSought(message_id, SCANNED, topic=self._topic, group=""))

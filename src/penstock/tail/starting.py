@@ -3,33 +3,29 @@
 from datetime import UTC, datetime
 
 from penstock.backend.base import StreamBackend
-from penstock.backend.survey import Position, Survey
+from penstock.backend.facts import position as order
+from penstock.backend.survey import Survey
 from penstock.errors import ConfigurationError
-from penstock.tail.continuity import top_of
 from penstock.tail.mouthful import Mouthful
-from penstock.tail.places import FIRST_ID, Cursor, Last, Place, Sought, Spot, Start, id_before, order, parse
+from penstock.tail.places import FIRST_ID, NOWHERE, Cursor, Last, Place, Sought, Spot, Start, id_before, parse
 from penstock.tail.search import Search
-
-_NOWHERE = Place(FIRST_ID, "", 0)
-"""In a topic that does not exist yet: whatever comes lies behind it."""
 
 
 async def begin(backend: StreamBackend, topic: str, start: Start, search: Search) -> Place:
     """The place that `start` means now."""
     if isinstance(start, Cursor):
         place = await begin(backend, topic, parse(start.start), search)
-        ordinal = -1 if place.ordinal is None else place.ordinal
-        held = await backend.hold_cursor(topic, start.name, Position(place.id, ordinal, place.epoch))
-        return Place(held.id, held.epoch, held.ordinal if held.ordinal >= 0 else None)
+        return Place.at(await backend.hold_cursor(topic, start.name, place.to_hold()))
     if isinstance(start, Spot):
         return Place(start.id, start.epoch)
     if isinstance(start, Sought):
         return await search.find(start.message_id)
     survey = (await backend.glimpse(topic, FIRST_ID, 1)).survey
     if survey is None:
-        return _NOWHERE
-    if start == "latest":
-        return top_of(survey)
+        return NOWHERE
+    is_empty = survey.first is None and not isinstance(start, datetime)
+    if start == "latest" or is_empty:  # behind 0-0, all that was ever removed would be missing to who comes back
+        return Place.at(survey.top)
     if isinstance(start, Last):
         return await _last(backend, topic, survey, start.count)
     if isinstance(start, datetime):
@@ -41,7 +37,7 @@ def _at(moment: datetime, survey: Survey) -> Place:
     if moment > datetime.now(UTC):
         raise ConfigurationError(f"a tail cannot begin at {moment.isoformat()}, which is still to come: use 'latest'")
     id = id_before(moment)
-    return Place(id, "") if order(id) < order(survey.last) else top_of(survey)
+    return Place(id, "") if order(id) < order(survey.last) else Place.at(survey.top)
 
 
 async def _last(backend: StreamBackend, topic: str, survey: Survey, count: int) -> Place:

@@ -1,7 +1,7 @@
 """Following topics without a group."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Self
 
@@ -21,7 +21,7 @@ from penstock.tail.hub import Hub
 from penstock.tail.items import Gap, Item
 from penstock.tail.opening import Found, opened
 from penstock.tail.pages import Pages
-from penstock.tail.places import After, Cursor, Place, Start, parse
+from penstock.tail.places import After, Cursor, Place, Start, parse, starts_of
 from penstock.tail.progress import Progress
 from penstock.tail.search import Search
 from penstock.tail.starting import begin
@@ -63,13 +63,13 @@ class Tail:
         self,
         hub: Callable[[], Hub],
         wires: Mapping[str, Wire],
-        after: Mapping[str, After],
+        after: "After | Mapping[str, After]",
         queue: int,
         listeners: Listeners,
     ) -> None:
         check_count("tail(queue=...)", queue)
         self.topics = tuple(wires)
-        self._starts: dict[str, Start] = {topic: parse(after[topic]) for topic in wires}
+        self._starts: dict[str, Start] = starts_of(self.topics, after)
         self._wires = wires
         self._queue = queue
         self._open_hub = hub
@@ -248,14 +248,3 @@ class Tail:
 
     def __repr__(self) -> str:
         return f"<Tail of {', '.join(self.topics)}>"
-
-
-def starts_of(topics: Sequence[str], after: "After | Mapping[str, After]") -> dict[str, After]:
-    """Where each topic is read from: everywhere the same, or as the mapping says."""
-    if not isinstance(after, Mapping):
-        return dict.fromkeys(topics, after)
-    if set(after) != set(topics):
-        raise ConfigurationError(
-            f"after=... names {', '.join(map(str, after))}, and the topics are {', '.join(topics)}"
-        )
-    return {topic: after[topic] for topic in topics}

@@ -19,6 +19,8 @@ HEADERS = {
     "X-Accel-Buffering": "no",  # nginx would hold frames back until it has several KiB
 }
 _GRACE_SECONDS = 1.0
+_PIECE = 64 * 1024
+"""Large frames are sent in pieces: one that is taken shows that the client takes something, however slowly."""
 
 
 class EventStream:
@@ -89,8 +91,10 @@ class EventStream:
 
     async def _put(self, send: Send, frame: bytes) -> None:
         async with self._turn:
-            self._moved_at = self._loop.time()
-            await send({"type": "http.response.body", "body": frame, "more_body": True})
+            for start in range(0, len(frame), _PIECE):
+                self._moved_at = self._loop.time()
+                piece = frame if len(frame) <= _PIECE else frame[start : start + _PIECE]
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
 
     async def _beat(self, send: Send) -> None:
         """Returns when the client has taken nothing for too long."""

@@ -14,15 +14,18 @@ from penstock.web.answers import Refused, answer_to, try_later
 from penstock.web.event_stream import HEADERS, EventStream
 from penstock.web.options import WebOptions
 from penstock.web.permissions import Permissions
-from penstock.web.places import place
+from penstock.web.places import place, takes_long
 from penstock.web.rendering import Rendering
 from penstock.web.seats import Seats
 
 _OPENING_AT_ONCE = 32
 """After a restart all clients come at once, and each reads a page of what it has missed before it is given any."""
 
+_SEARCHING_AT_ONCE = 8
+"""Those whose place has to be searched for wait for each other, not in the way of all who know theirs."""
 
-class Following:
+
+class EventStreams:
     """Answers with a stream for each client, and knows them all."""
 
     def __init__(self, app: Penstock, options: WebOptions, seats: Seats) -> None:
@@ -33,6 +36,11 @@ class Following:
         self._rendering = Rendering()
         self._streams: set[EventStream] = set()
         self._opening = asyncio.Semaphore(_OPENING_AT_ONCE)
+        self._searching = asyncio.Semaphore(_SEARCHING_AT_ONCE)
+        self._is_ending = False
+
+    def begin(self) -> None:
+        """Have streams begun again, if they were ended before."""
         self._is_ending = False
 
     def end(self) -> None:
@@ -65,7 +73,7 @@ class Following:
             await self._app.open()
             tail = self._app.tail(topic, after=after, queue=self._options.queue)
             async with contextlib.AsyncExitStack() as closing:
-                async with self._opening:
+                async with self._searching if takes_long(after) else self._opening:
                     await closing.enter_async_context(tail)
                 stream = EventStream(tail, self._rendering, request.query_params.getlist("type"), self._options)
                 self._streams.add(stream)

@@ -41,7 +41,8 @@ class Gate:
             self._check_token(request)
 
     def _check_client(self, request: Request) -> None:
-        if request.client is not None and not is_loopback(request.client.host):  # None: a socket of this machine
+        # None: it came by a unix socket, so from a program in front of us that may ask for anybody.
+        if request.client is None or not is_loopback(request.client.host):
             raise Refused(
                 HTTPStatus.FORBIDDEN,
                 "without a token only programs on the same machine are served: give WebOptions(tokens=...), or"

@@ -13,7 +13,7 @@ from starlette.types import Receive, Scope, Send
 from penstock.app import Penstock
 from penstock.errors import ConfigurationError
 from penstock.options import check_kind
-from penstock.web.following import Following
+from penstock.web.following import EventStreams
 from penstock.web.gate import Gate
 from penstock.web.options import WebOptions
 from penstock.web.probes import Probes, Scraping
@@ -35,7 +35,7 @@ class Gateway:
         self._app = app
         self._is_ours = False
         seats = Seats(options)
-        self._following = Following(app, options, seats)
+        self._streams = EventStreams(app, options, seats)
         self._scraping = Scraping(app, seats)
         self._asgi = self._routed(options)
 
@@ -44,7 +44,7 @@ class Gateway:
 
         Call it when the process is asked to stop. Web servers wait for open connections, and these would stay open.
         """
-        self._following.end()
+        self._streams.end()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._asgi(scope, receive, send)
@@ -53,6 +53,7 @@ class Gateway:
         """Gives nothing, so that `lambda _: gateway` is the lifespan of a web app around it."""
         self._is_ours = not _is_open(self._app)
         await self._app.open()
+        self._streams.begin()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -69,12 +70,12 @@ class Gateway:
             Route("/health", probes.health),
             Route("/ready", probes.ready),
             Route("/metrics", self._scraping.metrics, middleware=guarded),
-            Route("/topics/{topic}/events", self._following, methods=["GET"], middleware=guarded),
+            Route("/topics/{topic}/events", self._streams, methods=["GET"], middleware=guarded),
             Route("/topics/{topic}/messages", publishing.post, methods=["POST"], middleware=guarded),
         ]
         cors = Middleware(
             CORSMiddleware,
-            allow_origins=list(options.origins),
+            allow_origins=[origin.lower() for origin in options.origins],  # as browsers write them
             allow_methods=["GET", "POST"],
             allow_headers=["Authorization", "Content-Type", "Last-Event-ID"],
         )

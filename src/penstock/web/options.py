@@ -82,9 +82,20 @@ def _check_texts(what: str, value: Sequence[str]) -> None:
 
 
 def _check_origin(origin: str) -> None:
-    parts = urlsplit(origin)
-    if parts.scheme not in ("http", "https") or not parts.hostname or origin != f"{parts.scheme}://{parts.netloc}":
+    if not _is_origin(origin.lower()):
         raise ConfigurationError(
             f"an origin is a scheme and a host, and a port if it is not the usual one, as in https://shop.example,"
             f" not {origin!r}"
         )
+
+
+def _is_origin(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        port = "" if parts.port is None else f":{parts.port}"
+    except ValueError:
+        return False
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        return False
+    host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+    return text == f"{parts.scheme}://{host}{port}"

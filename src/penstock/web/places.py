@@ -7,11 +7,14 @@ from penstock.errors import ConfigurationError
 from penstock.message.ids import canonical
 from penstock.tail.places import After, Last, parse, parse_position
 
+MOST_LAST = 10_000
+"""Fewer than in a program: whoever may follow may ask for it, and all of them are counted one by one."""
+
 _LAST = re.compile(r"last:([0-9]{1,9})")
 _POSITION = re.compile(r"[0-9a-f.-]+")
 _ACCEPTED = (
-    "earliest, latest, last:N, an entry id, the id of an event (EPOCH.ENTRY_ID), a message's UUID, or a time with an"
-    " offset, as in 2026-01-31T12:00:00Z (write + as %2B)"
+    f"earliest, latest, last:N (N up to {MOST_LAST:,}), an entry id, the id of an event (EPOCH.ENTRY_ID), a message's"
+    " UUID, or a time with an offset, as in 2026-01-31T12:00:00Z (write + as %2B)"
 )
 
 
@@ -20,6 +23,11 @@ def place(after: str | None, last_event_id: str | None) -> After:
     if last_event_id:
         return _behind(last_event_id)
     return "latest" if after is None else _asked(after)
+
+
+def takes_long(place: After) -> bool:
+    """Whether finding this place may mean looking through much of the topic."""
+    return isinstance(place, Last) or (isinstance(place, str) and canonical(place) is not None)
 
 
 def _behind(last_event_id: str) -> After:
@@ -36,7 +44,7 @@ def _behind(last_event_id: str) -> After:
 
 def _asked(after: str) -> After:
     try:
-        if (found := _LAST.fullmatch(after)) is not None:
+        if (found := _LAST.fullmatch(after)) is not None and int(found[1]) <= MOST_LAST:
             return Last(int(found[1]))
         if after in ("earliest", "latest") or canonical(after) is not None or _POSITION.fullmatch(after):
             parse(after)

@@ -1,4 +1,4 @@
-"""`POST /topics/{topic}/messages`: a message by HTTP, written once if it brings its own id."""
+"""`POST /topics/{topic}/messages`: a message by HTTP, written once."""
 
 import asyncio
 from datetime import datetime
@@ -61,9 +61,11 @@ class Publishing:
         posted = _posted(await self._read(request))
         await self._app.open()
         message = Message(posted.body, _id(posted), posted.type, posted.key, posted.headers, time=posted.time)
-        receipt = await self._bus(topic).publish(message, once=posted.id is not None)
-        told = {"id": receipt.id, "entry_id": receipt.entry_id, "duplicate": receipt.duplicate}
-        return json_answer(HTTPStatus.OK if receipt.duplicate else HTTPStatus.CREATED, told)
+        # Once, also under an id of ours: who is told that nobody knows is told the id too, and may post it again.
+        receipt = await self._bus(topic).publish(message, once=True)
+        duplicate = receipt.duplicate and posted.id is not None  # else it was our own second try that found it there
+        told = {"id": receipt.id, "entry_id": receipt.entry_id, "duplicate": duplicate}
+        return json_answer(HTTPStatus.OK if duplicate else HTTPStatus.CREATED, told)
 
     async def _read(self, request: Request) -> bytes:
         """The whole request, if it is JSON and no longer than allowed; no more than that is ever held."""

@@ -12,6 +12,7 @@ from starlette.types import ASGIApp
 
 from penstock.errors import ConfigurationError, SetupError
 from penstock.web.gateway import Gateway
+from penstock.web.punctual import PunctualProtocol
 
 _SEND_BUFFER = 128 * 1024
 _BESIDE_STREAMS = 200
@@ -60,6 +61,7 @@ class Serving:
         self._gateway = gateway
         config = uvicorn.Config(
             within or gateway,
+            http=PunctualProtocol,
             ws="none",
             log_config=None,
             log_level="error",

@@ -4,6 +4,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from redis.crc import key_slot
 
 from penstock.errors import ConfigurationError
 from penstock.manager import ConsumerGroupConfig, DLQConfig, StreamMessage, StreamType
@@ -58,8 +59,22 @@ def test_a_retry_waits_twice_as_long_each_time_but_no_longer_than_a_day() -> Non
 
 
 def test_dead_letters_have_a_stream_of_their_own() -> None:
-    assert DLQConfig().stream_of("xnai:agent_bus") == "xnai:dlq:xnai:agent_bus"
-    assert DLQConfig(dlq_prefix="dead").stream_of("s") == "dead:s"
+    def one_slot(_: str) -> int:
+        return 0
+
+    assert DLQConfig().stream_of("xnai:agent_bus", one_slot) == "xnai:dlq:xnai:agent_bus"
+    assert DLQConfig(dlq_prefix="dead").stream_of("s", one_slot) == "dead:s"
+
+
+def test_in_a_cluster_dead_letters_lie_beside_their_stream() -> None:
+    def slot(name: str) -> int:
+        return key_slot(name.encode())
+
+    for stream, dead in (("s", "dead:{s}"), ("a:b", "dead:{a:b}"), ("{t}:s", "dead:{t}:s"), ("s:{t}", "dead:s:{t}")):
+        assert DLQConfig(dlq_prefix="dead").stream_of(stream, slot) == dead
+        assert slot(dead) == slot(stream)
+    with pytest.raises(ConfigurationError, match="braces"):
+        DLQConfig(dlq_prefix="{dead}").stream_of("s", slot)
 
 
 def test_members_of_enumerations_are_plain_names() -> None:

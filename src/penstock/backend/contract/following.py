@@ -58,8 +58,8 @@ class Follows(Protocol):
         """Where a message of this UUID is: first for sure, then where it may be, the most likely first.
 
         It is sure as long as the server remembers the message as one that was published once. A UUIDv7 is looked for,
-        in the first few thousand entries of either direction, `window` around the time that is in it: what is found
-        mentions the UUID, in whatever field. It takes one round trip. Changes nothing.
+        in up to two thousand entries of either direction, fewer if they are large, `window` around the time that is in
+        it: what is found mentions the UUID, in whatever field. It takes one round trip. Changes nothing.
         """
         ...
 
@@ -68,7 +68,10 @@ class Follows(Protocol):
         ...
 
     async def move_cursor(self, topic: str, name: str, to: Position) -> Moved:
-        """Move a durable cursor forward, or to a newer stream of that name. Atomic, idempotent."""
+        """Move a durable cursor forward, or to a newer stream of that name. Atomic, idempotent.
+
+        It moves back as well where it stands behind the last id that the server knows of: that has fallen back.
+        """
         ...
 
     async def forget_cursor(self, topic: str, name: str) -> bool:

@@ -20,7 +20,7 @@ from penstock.errors import ServerUnreachableError
 from penstock.message.ids import canonical, milliseconds_of
 
 _ENTRIES_PER_SEARCH = 2000
-_BYTES_PER_SEARCH = 4 * 1024 * 1024
+_BYTES_PER_SEARCH = 1024 * 1024
 _LARGEST_NUMBER = 2**64 - 1
 
 

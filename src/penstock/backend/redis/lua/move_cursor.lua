@@ -4,6 +4,7 @@
 -- ARGV  cursor, entry id, the stream's epoch, how many entries were ever added up to that id, the name of our own group
 -- Gives 'moved', 'ahead' (it was there or further), 'other' (not that stream any more), 'forgotten' (no such cursor).
 -- Keeps it from going back in its stream, from passing anything by on another one, and from coming back once removed.
+-- Where it stands behind the stream's last id, the server has fallen back, and it goes back with it.
 local held = redis.call('HGET', KEYS[2], ARGV[1])
 if not held then return 'forgotten' end
 local function less(a, b) -- as digit strings: doubles lose the low digits of 64-bit ids
@@ -23,7 +24,13 @@ for _, row in ipairs(ours and redis.call('XINFO', 'CONSUMERS', KEYS[1], ARGV[5])
   epoch = epoch or string.match(row[2], '^epoch%-(%x+)$')
 end
 if epoch ~= ARGV[3] then return 'other' end
+local function is_lost(id)
+  local facts = redis.call('XINFO', 'STREAM', KEYS[1])
+  for i = 1, #facts, 2 do
+    if facts[i] == 'last-generated-id' then return less(facts[i + 1], id) end
+  end
+end
 local id, of = string.match(held, '^(%d+%-%d+) ?(%x*)')
-if id and (of == '' or of == epoch) and not less(id, ARGV[2]) then return 'ahead' end
+if id and (of == '' or of == epoch) and not less(id, ARGV[2]) and not is_lost(id) then return 'ahead' end
 redis.call('HSET', KEYS[2], ARGV[1], ARGV[2] .. ' ' .. epoch .. ' ' .. ARGV[4])
 return 'moved'
