@@ -263,3 +263,44 @@ async def test_where_entries_are_deleted_too_nothing_is_told_that_was_not_lost(
 ) -> None:
     for seed in range(60):
         await trial(backend, admin, f"{topic}:{seed}", seed, deleting=True)
+
+
+@pytest.mark.parametrize("since", [["7-0", "12-0"], ["12-0"], []], ids=str)
+async def test_a_server_that_lost_what_was_there_is_found_out_by_a_witness(
+    backend: RedisBackend, topic: str, group: str, admin: "redis.Redis", since: list[str]
+) -> None:
+    admin.xadd(topic, {"payload": "1"}, id="5-0")
+    await backend.create_group(topic, group)
+    assert (await backend.watch(topic, group)).newest_id == "5-0"
+    old = admin.dump(topic)
+    admin.xadd(topic, {"payload": "1"}, id="9-0")
+    assert (await backend.watch(topic, group, "9-0")).fell_back_to is None
+    admin.restore(topic, 0, old, replace=True)
+    for id in since:
+        admin.xadd(topic, {"payload": "1"}, id=id)
+    seen = await backend.watch(topic, group, "9-0")
+    assert seen.fell_back_to == ("7-0" if "7-0" in since else "5-0")
+    assert (await backend.watch(topic, group, seen.newest_id)).fell_back_to is None
+
+
+async def test_an_empty_stream_that_lost_its_only_entries_is_found_out_too(
+    backend: RedisBackend, topic: str, group: str, admin: "redis.Redis"
+) -> None:
+    await backend.create_group(topic, group)
+    await backend.watch(topic, group)
+    old = admin.dump(topic)
+    admin.xadd(topic, {"payload": "1"}, id="9-0")
+    admin.restore(topic, 0, old, replace=True)
+    admin.xadd(topic, {"payload": "1"}, id="12-0")
+    assert (await backend.watch(topic, group, "9-0")).fell_back_to == "0-0"
+
+
+@pytest.mark.parametrize("removed", [("XDEL", "9-0"), ("XTRIM", "MINID", "12-0"), ("XTRIM", "MAXLEN", "0")], ids=str)
+async def test_a_witness_that_was_removed_is_no_sign_of_a_server_that_fell_back(
+    backend: RedisBackend, topic: str, group: str, admin: "redis.Redis", removed: tuple[str, ...]
+) -> None:
+    await backend.create_group(topic, group)
+    for id in ("5-0", "9-0", "12-0"):
+        admin.xadd(topic, {"payload": "1"}, id=id)
+    admin.execute_command(removed[0], topic, *removed[1:])
+    assert (await backend.watch(topic, group, "9-0")).fell_back_to is None

@@ -9,7 +9,7 @@ class Sighting(Struct, frozen=True):
     """How a group stands on a stream, and what changed since it was last looked at, by whomever.
 
     Keep the last one you got: a server that came back with older data has older notes too, and only you can then see
-    that `last_id` or `entries_added` fell.
+    that `last_id` or `entries_added` fell, or bear witness of an entry that it has lost.
     """
 
     exists: bool
@@ -31,6 +31,9 @@ class Sighting(Struct, frozen=True):
 
     last_id: str | None = None
     """Of the newest entry ever added."""
+
+    newest_id: str | None = None
+    """Of the newest entry that is there; None if there is none."""
 
     entries_added: int = 0
     """How many were ever added."""
@@ -62,6 +65,12 @@ class Sighting(Struct, frozen=True):
 
     deleted_unread: str | None = None
     """The newest entry that was deleted before the group was given it, where `missed` could not count (yet)."""
+
+    fell_back_to: str | None = None
+    """If the server lost an entry that was there: the newest before it that is there, "0-0" for none."""
+
+    fell_back_from: str | None = None
+    """That entry: the witness, or one that `read_new` had given."""
 
 
 class Consumer(Struct, frozen=True):

@@ -21,12 +21,15 @@ class LooksAfter(Protocol):
         """
         ...
 
-    async def watch(self, topic: str, group: str) -> Sighting:
+    async def watch(self, topic: str, group: str, witness: str | None = None) -> Sighting:
         """See how a group stands on a topic, or on its retry stream, and what was lost since the last look. Atomic.
 
         Gives the stream an epoch if it has none, and notes what it saw for `restore_group`. What one look tells, no
         other one tells, of any process: do not drop it. From the first look on, `read_new` of this topic by this
         backend counts what is gone unread before it reads on: some servers do not show it afterwards.
+
+        A server that came back with older data, and was given new entries since, is found out by what it has lost:
+        what `read_new` gave last, or `witness`, which is an entry that was there.
         """
         ...
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 import hiredis
 
 from penstock.backend import keys
-from penstock.backend.redis.link import Reply, pack
+from penstock.backend.redis.link import Link, Reply, pack
 from penstock.backend.redis.links import Links
 from penstock.backend.redis.scripts import load
 from penstock.backend.redis.standing import Standing
@@ -17,6 +17,8 @@ Part = tuple[bytes, list[Entry]]
 """A stream's key, and entries of it as the server sent them."""
 
 Watched = Collection[tuple[str, str]]
+
+_GONE = -1
 
 
 class Look:
@@ -34,24 +36,26 @@ class Look:
         self._keys = [self._topic, keys.groups(self._topic)]
         self._field = keys.note_field(self._topic, self._group)
         self._last = b""
-        self._is_known = False
+        self._known_by: Link | None = None
 
-    async def prepare(self, links: Links) -> None:
-        """Make sure that the server knows the script."""
-        if (self._topic, self._group) in self._watched and not self._is_known:
+    async def prepare(self, links: Links, link: Link) -> None:
+        """Look, and make sure that the server knows the script: behind a new connection there may be a new one."""
+        if (self._topic, self._group) in self._watched and self._known_by is not link:
             with contextlib.suppress(PenstockError):  # the read itself will tell, if there is anything to tell
-                await links.script("cannot look", self._script, self._keys, *self._args())
-                self._is_known = True
+                self.answered(await links.script("cannot look", self._script, self._keys, *self._args()))
+                self._known_by = link
 
     def request(self) -> bytes:
         """To be sent in front of the read; empty if there is nothing to look for."""
-        if not self._is_known:
+        if self._known_by is None:
             return b""
         return pack("EVALSHA", self._script.sha, len(self._keys), *self._keys, *self._args())
 
     def answered(self, reply: Reply) -> None:
         if isinstance(reply, hiredis.ReplyError) and str(reply).startswith("NOSCRIPT"):
-            self._is_known = False
+            self._known_by = None
+        elif reply == _GONE:
+            self._last = b""  # it is noted: once is enough
 
     def passed(self, parts: Sequence[Part]) -> None:
         """The group has read these: while anything as old is there, there is no gap, and the check ends with that."""

@@ -21,13 +21,13 @@ class Sightings(Reading):
         super().__init__(links, wire, wires)
         self._unanswered: dict[tuple[str, str], str] = {}
 
-    async def watch(self, topic: str, group: str) -> Sighting:
+    async def watch(self, topic: str, group: str, witness: str | None = None) -> Sighting:
         check_names(topic, group)
         home = keys.home(topic)
         names = [topic, keys.groups(home), keys.paused(home)]
         # A look whose answer was lost has told its losses to nobody: with its token they are told again.
         token = self._unanswered.pop((topic, group), None) or secrets.token_hex(8)
-        args = (group, keys.note_field(topic, group), token, keys.OWN_GROUP)
+        args = (group, keys.note_field(topic, group), token, keys.OWN_GROUP, witness or "")
         doing = f"cannot see how group {group!r} stands on {topic!r}"
         try:
             reply = await self._links.repeatable_script(doing, load("watch"), names, *args)
@@ -60,6 +60,7 @@ def _sighting(facts: dict[str, str]) -> Sighting:
         previous_epoch=facts.get("was_epoch"),
         first_id=first if first != "0-0" else None,
         last_id=facts.get("top"),
+        newest_id=facts.get("newest"),
         entries_added=int(facts.get("added", 0)),
         length=int(facts.get("length", 0)),
         last_delivered=facts.get("last"),
@@ -72,6 +73,8 @@ def _sighting(facts: dict[str, str]) -> Sighting:
         lag_exact=facts.get("exact") == "1",
         missed=int(facts.get("missed", 0)),
         deleted_unread=facts.get("unseen"),
+        fell_back_to=facts.get("kept"),
+        fell_back_from=facts.get("lost"),
     )
 
 

@@ -1,22 +1,29 @@
 #!lua flags=allow-oom
--- Count what was removed before the group read it, right before the group reads on.
+-- Count what was removed before the group read it, and see whether the server lost what it read, right before it reads on.
 -- KEYS  stream, groups
 -- ARGV  group, its field in groups, an entry the group has read ('' if none is known)
--- Gives how many it counted; the next watch tells of them.
+-- Gives how many it counted, or -1 if it noted that the entry is gone by itself; the next watch tells of both.
 -- Keeps a loss from being passed by in silence: once the group has read on, the server's numbers may show no gap any more.
 local stream, group = KEYS[1], ARGV[1]
-if ARGV[3] ~= '' and #redis.call('XRANGE', stream, '-', ARGV[3], 'COUNT', 1) > 0 then return 0 end
+local kept = ARGV[3] ~= '' and redis.call('XREVRANGE', stream, ARGV[3], '-', 'COUNT', 1)[1]
+if kept and kept[1] == ARGV[3] then return 0 end
 local noted, note = pcall(cjson.decode, redis.call('HGET', KEYS[2], ARGV[2]) or '')
 if not noted or type(note) ~= 'table' then return 0 end -- nobody watches
+local whole = {}
+local info = redis.call('XINFO', 'STREAM', stream)
+for i = 1, #info, 2 do whole[info[i]] = info[i + 1] end
+if kept or ARGV[3] ~= '' and whole.length == whole['entries-added'] then -- it was not trimmed
+  note.kept, note.gone, note.deleted = kept and kept[1] or '0-0', ARGV[3], whole['max-deleted-entry-id']
+  redis.call('HSET', KEYS[2], ARGV[2], cjson.encode(note))
+  return -1
+end
 for _, row in ipairs(redis.call('XINFO', 'GROUPS', stream)) do
   local found = {}
   for i = 1, #row, 2 do found[row[i]] = row[i + 1] end
   local last = found['last-delivered-id']
   if found.name == group and #redis.call('XRANGE', stream, '-', last, 'COUNT', 1) == 0 then
-    local info = redis.call('XINFO', 'STREAM', stream)
-    for i = 1, #info, 2 do found[info[i]] = info[i + 1] end
-    local passed = found['entries-added'] - found.length
-    if found.length == 0 or found['entries-read'] == passed then return 0 end
+    local passed = whole['entries-added'] - whole.length
+    if whole.length == 0 or found['entries-read'] == passed then return 0 end
     redis.call('XGROUP', 'SETID', stream, group, last, 'ENTRIESREAD', string.format('%.0f', passed))
     local missed = found['entries-read'] and math.max(0, passed - found['entries-read']) or 0
     note.untold = (note.untold or 0) + missed
