@@ -5,7 +5,17 @@ import statistics
 from typing import Any
 
 from benchmarks import peers
-from benchmarks.contestants import BUS, BUS_BATCH, FASTSTREAM_BATCH, PEERS, RAW, RAW_BATCH, Contestant, present
+from benchmarks.contestants import (
+    BUS,
+    BUS_BATCH,
+    FASTSTREAM_BATCH,
+    PEERS,
+    RAW,
+    RAW_AGAIN,
+    RAW_BATCH,
+    Contestant,
+    present,
+)
 from benchmarks.ground import Ground, ground
 from benchmarks.job import TOPIC
 from benchmarks.load import PAYLOAD_BYTES, payload
@@ -17,7 +27,9 @@ from penstock.app import Penstock
 
 LEAST_OF_RAW, LEAST_OF_RAW_BATCH = 0.5, 0.65
 LEAST_TIMES_PEER = 15.0
-_OURS = [RAW, BUS, RAW_BATCH, BUS_BATCH]
+_OURS = [RAW, BUS, RAW_BATCH, RAW_AGAIN, BUS_BATCH]
+_BESIDE = {BUS_BATCH: RAW_AGAIN}
+"""The raw run right beside it: a machine's speed can change by a third within seconds."""
 _COLUMNS = ["who", "messages/s", "of raw (low..high)", "worker µs", "server µs", "worker RSS MB", "others' cores"]
 
 
@@ -28,7 +40,8 @@ def run(options: Options) -> Report:
         f"{PAYLOAD_BYTES} bytes of JSON per message, an async handler that counts; from the first message handled to"
         f" the last acked, over TCP on one machine, no persistence; median of {options.rounds} interleaved rounds."
         " Penstock with its defaults. *raw* is asyncio + hiredis + msgspec by hand: the same fields, XREADGROUP COUNT"
-        " 1000 sent ahead, one XACK per batch. µs are CPU per message."
+        " 1000 sent ahead, one XACK per batch. Ours is compared with the raw run right beside it."
+        " µs are CPU per message."
         " Peers run on Redis, each with its fastest options.",
     )
     for name, binary in options.servers().items():
@@ -73,7 +86,7 @@ def goals(server: str, rows: dict[Contestant, list[Row]]) -> list[Goal]:
 
     found = [
         Goal(f"{server}: per message, of raw", of(BUS, RAW), least=LEAST_OF_RAW),
-        Goal(f"{server}: batch handler, of raw", of(BUS_BATCH, RAW), least=LEAST_OF_RAW_BATCH),
+        Goal(f"{server}: batch handler, of raw", of(BUS_BATCH, RAW_AGAIN), least=LEAST_OF_RAW_BATCH),
     ]
     if rivals := [one for one in rows if one.is_peer and one.mode == "message"]:
         best = max(rivals, key=lambda one: median(rows[one], "rate"))
@@ -88,7 +101,7 @@ def cells(one: Contestant, rows: dict[Contestant, list[Row]]) -> list[str]:
     return [
         one.name,
         f"{median(mine, 'rate'):,.0f}",
-        spread(ratios(mine, rows[RAW], "rate"), 4 if one.is_peer and one.mode == "message" else 2),
+        spread(ratios(mine, rows[_BESIDE.get(one, RAW)], "rate"), 4 if one.is_peer and one.mode == "message" else 2),
         f"{median(mine, 'worker_us'):.2f}",
         f"{median(mine, 'server_us'):.2f}",
         f"{median(mine, 'rss_mb'):.0f}",

@@ -49,6 +49,7 @@ class Contestant:
 
 _MANY = 1_000_000  # two or three seconds: in less, the first small reads would weigh as much as the rest
 RAW = Contestant("raw", "reference", _MANY)
+RAW_AGAIN = Contestant("raw, again", "reference", _MANY)
 RAW_BATCH = Contestant("raw, handler per batch", "reference", _MANY, "batch")
 BUS = Contestant("Penstock", "bus", _MANY)
 BUS_BATCH = Contestant("Penstock, batch handler", "bus", _MANY, "batch")
