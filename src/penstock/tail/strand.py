@@ -94,14 +94,14 @@ class Strand:
                 return None
             if index < feed.base or feed.head - index > self.queue or feed.error is not None:
                 self._fell_behind(feed)
-            else:
-                slot = feed.slots[index - feed.base]
-                self._index = index = index + 1
-                if index == feed.head:
-                    self.is_listed = False
-                self._number = slot.number
-                self.taken = slot.found.place
-                return slot.found
+                return self.take()  # what it was told of, or goes on with
+            slot = feed.slots[index - feed.base]
+            self._index = index = index + 1
+            if index == feed.head:
+                self.is_listed = False
+            self._number = slot.number
+            self.taken = slot.found.place
+            return slot.found
         if not self._ahead:
             return None
         found = self._ahead.popleft()
