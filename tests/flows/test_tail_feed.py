@@ -173,12 +173,17 @@ async def test_a_feed_holds_no_more_than_fits_and_says_what_fell_out(
     assert found.thing.count == 39 - len(drained(one))
 
 
+def impatient_user(stage: Stage) -> None:
+    """One who may read, but not wait."""
+    rights = ("~*", "&*", "+@all", "-xread")
+    stage.admin.execute_command("ACL", "SETUSER", "impatient", "reset", "on", ">pw", *rights)
+
+
 @pytest.mark.parametrize("server", ["valkey", "redis"], indirect=True)
 async def test_who_may_read_but_not_wait_is_told_so_and_the_server_is_not_asked_in_a_hot_loop(
     stage: Stage, server: Server
 ) -> None:
-    rights = ("~*", "&*", "+@all", "-xread")
-    stage.admin.execute_command("ACL", "SETUSER", "impatient", "reset", "on", ">pw", *rights)
+    impatient_user(stage)
     await publish(stage, 0)
     stage.admin.config_resetstat()
     async with Stage(f"unix://impatient:pw@{server.socket}", stage.admin, stage.topic) as impatient:
@@ -191,6 +196,20 @@ async def test_who_may_read_but_not_wait_is_told_so_and_the_server_is_not_asked_
             await publish(stage, 1)
             assert numbers(await taking) == [1]
         assert all(isinstance(one.error, AuthenticationError) for one in impatient.told(Trouble))
+
+
+async def test_who_may_not_wait_is_given_all_that_is_there_whenever_it_looks(stage: Stage, server: Server) -> None:
+    """However many pages that is: it looks at the pace of failures, and would fall behind for ever."""
+    impatient_user(stage)
+    async with Stage(f"unix://impatient:pw@{server.socket}", stage.admin, stage.topic) as impatient:
+        async with impatient.app.tail(stage.topic, queue=5) as tail:
+            taking = asyncio.create_task(take(tail, 300, within=20))
+            async with asyncio.timeout(10):
+                while not impatient.told(Trouble):
+                    await asyncio.sleep(0.001)
+            await stage.app.bus(stage.topic).publish_many([{"n": number} for number in range(300)])
+            assert numbers(await taking) == list(range(300))
+            assert len(impatient.told(Trouble)) < 10
 
 
 async def test_a_topic_that_is_followed_later_is_read_at_once(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,12 +1,15 @@
 """Feeds that read on only when a test says so, and those who follow them."""
 
+from penstock.backend.base import StreamBackend
 from penstock.backend.entry import Stored
 from penstock.events import Listeners
 from penstock.message.wire import Wire
 from penstock.tail.feed import Feed
 from penstock.tail.hub import Hub
 from penstock.tail.items import Gap
-from penstock.tail.places import Place
+from penstock.tail.places import Place, parse
+from penstock.tail.search import Search
+from penstock.tail.starting import begin
 from penstock.tail.strand import Line, Strand
 from tests.support.stage import Stage
 
@@ -22,6 +25,15 @@ async def quiet(stage: Stage, place: Place) -> tuple[Hub, Feed]:
 
 def strand(hub: Hub, topic: str, place: Place, queue: int = 1000) -> Strand:
     return Strand(hub, topic, Wire(), place, queue, None, Line())
+
+
+def search(backend: StreamBackend, topic: str) -> Search:
+    return Search(backend, topic, Wire(), Listeners())
+
+
+async def place_of(hub: Hub, topic: str, position: str) -> Place:
+    """Where a client begins that has nothing but this."""
+    return await begin(hub.backend, topic, parse(position), search(hub.backend, topic))
 
 
 def all_at_hand(one: Strand) -> list[str | Gap]:

@@ -90,15 +90,22 @@ class Feed:
         self._room = 1
         self._least = MOST_AT_ONCE
         self._whole_from = 0
-        self._floor = place.id
+        """Index behind the last gap: from there on all is held, or was dropped because it is old."""
+
+        self._floor = place
+        """Where somebody stands who has all that comes before the first of these."""
+
         self._told = FIRST_ID
         self._size = Mouthful()
         self._turn = asyncio.Lock()
 
-    async def look(self) -> None:
-        """Read on from where the feed stands, a piece at a time, and tell followers if there is news."""
+    async def look(self) -> bool:
+        """Read on from where the feed stands, a piece at a time, and tell followers if there is news.
+
+        True if that was all there is.
+        """
         async with self._turn:
-            await self._look()
+            return await self._look()
 
     async def look_for(self, place: Place) -> None:
         """As `look`, unless somebody who follows could join at `place` already."""
@@ -135,7 +142,7 @@ class Feed:
         slot = self.slots[index - self.base]
         return slot.number - _count(slot.found.thing)
 
-    async def _look(self) -> None:
+    async def _look(self) -> bool:
         # No more at a time than the shortest queue takes: a burst is no reason to call somebody slow.
         asked = min(self._size.next, self._least)
         seen = await self._backend.glimpse(self.topic, self.place.id, asked)
@@ -143,43 +150,33 @@ class Feed:
         step = go_on(self.topic, self.place, seen)
         self._size.got(step.entries, asked)
         self._append(step)
+        return step.is_at_end
 
     def _behind(self, place: Place) -> int | None:
-        """Index of what follows `place`, if the feed has come by there and found as much missing, or as little."""
-        if place.epoch != self.place.epoch or place.unproved is not None:  # what it has passed by is still to be told
-            return None
-        index = self._index_behind(place)
-        if index is None or place.ordinal is None:
-            return index
-        end = self.place if index == self.head else self.slots[index - self.base].found.place
-        return index if end.ordinal == place.ordinal + (index < self.head) else None
+        """Index of what follows `place`, if the feed stands there, or stood there and holds all since.
 
-    def _index_behind(self, place: Place) -> int | None:
-        """The same by the id alone: the feed stands there, or holds the very entry, or all since it was there.
-
-        An id that is none of these proves nothing: it may be still to come, or the server may have lost its entry.
+        An id alone proves nothing: what followed it may have been deleted, or the server may have lost its entry.
         """
-        is_told_of_more = place.ordinal is None and order(self._told) > order(place.id)
-        if place.id == self.place.id and not is_told_of_more:
+        if place.is_same_as(self.place):
             return self.head
+        if place.epoch != self.place.epoch:  # before there was a stream, or it may be that of an earlier one
+            return None
         whole = max(0, self._whole_from - self.base)
-        if place.id == self._floor:
+        if place.is_same_as(self._floor):
             return self.base + whole
-        here = order(place.id)
-        at = bisect_left(self.slots, here, lo=whole, key=_order)
-        return self.base + at + 1 if at < len(self.slots) and self.slots[at].order == here else None
+        at = bisect_left(self.slots, order(place.id), lo=whole, key=_order)
+        return self.base + at + 1 if at < len(self.slots) and place.is_same_as(self.slots[at].found.place) else None
 
     def _append(self, step: Step) -> None:
         before = self.place
         self.place = step.place
         if step.gap is not None:
-            self._put(Found(step.gap, step.behind_gap(before)), order(before.id))
-        whole_from = self.head
+            behind = step.behind_gap(before)
+            self._put(Found(step.gap, behind), order(before.id))
+            self._whole_from, self._floor = self.head, behind
         for entry, place in step.placed():
             self._put(Found(entry, place), order(entry.id))
             self._bytes += _weight(entry)
-        if step.gap is not None:
-            self._begin_anew(whole_from)
         if step.gap is not None or step.entries:
             self._drop_old(len(step.entries) + (step.gap is not None))
             self._tell()
@@ -194,19 +191,6 @@ class Feed:
         self.slots.append(slot)
         self.head += 1
 
-    def _begin_anew(self, index: int) -> None:
-        """All is held again from this index on, or from behind the gap's end, which may lie among the entries.
-
-        Who follows was told before these; but somebody else, who has read some of them already, was not.
-        """
-        end = order(self._told)
-        while index < self.head and self.slots[index - self.base].order <= end:
-            index += 1
-        self._whole_from = index
-        self._floor = (
-            self.slots[index - self.base].upto if index < self.head else max(self.place.id, self._told, key=order)
-        )
-
     def _drop_old(self, fresh: int) -> None:
         """Keep no more than anybody may be behind, and no more than fits; but all that is fresh."""
         most = min(MOST_BYTES, MOST_BYTES_IN_ALL // max(1, len(self._beside)))
@@ -217,7 +201,7 @@ class Feed:
             if isinstance(thing, Stored):
                 self._bytes -= _weight(thing)
                 if self.base > self._whole_from:
-                    self._floor = thing.id
+                    self._floor = slot.found.place
 
     def _tell(self) -> None:
         for follower in list(self.followers):

@@ -8,7 +8,7 @@ from msgspec import Struct, structs
 from penstock.errors import ConfigurationError, MalformedError
 from penstock.message.message import Message
 from penstock.message.wire import Wire
-from penstock.tail.places import position_text
+from penstock.tail.places import Place
 
 Reason: TypeAlias = Literal["trimmed", "removed", "deleted", "recreated", "gone", "rolled back", "too slow"]
 
@@ -41,7 +41,9 @@ class Stamped(Struct, frozen=True):
 
     topic: str
     entry_id: str
-    epoch: str
+
+    place: Place
+    """Behind it."""
 
     fields: Sequence[bytes]
     """Names and values as they are stored, alternating."""
@@ -49,9 +51,18 @@ class Stamped(Struct, frozen=True):
     committing: Commit | None
 
     @property
+    def epoch(self) -> str:
+        """Of the stream it is in."""
+        return self.place.epoch
+
+    @property
     def position(self) -> str:
-        """Where to go on behind it, in any later tail of the topic: `<epoch>.<entry id>`."""
-        return position_text(self.epoch, self.entry_id)
+        """Where to go on behind it, in any later tail of the topic: `<epoch>.<entry id>`.
+
+        Where it was read after others that may be missing, and this could not be told yet, it is
+        `<epoch>.<entry id>.<ordinal>`, so that it can be told then.
+        """
+        return self.place.position
 
     async def commit(self) -> bool:
         """Move the tail's durable cursor up to here; False if it was here or further, or the stream is another by now.

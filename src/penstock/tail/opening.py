@@ -23,10 +23,10 @@ def opened(wire: Wire, topic: str, found: Found, entry: Stored, commit: Commit |
     id, fields = entry
     if found.readable_by is wire:
         # Known to be a message: it is read if and when the caller looks at it. Most of a thousand followers never do.
-        return Tailed(topic, id, found.place.epoch, fields, commit, wire)
+        return Tailed(topic, id, found.place, fields, commit, wire)
     try:
         message = wire.try_unpack(topic, id, fields)
     except Exception as error:  # noqa: BLE001 - what is in an entry may break any rule
-        return Unreadable(topic, id, found.place.epoch, fields, commit, wire.refusal(topic, id, fields, error))
+        return Unreadable(topic, id, found.place, fields, commit, wire.refusal(topic, id, fields, error))
     found.readable_by = wire
-    return Tailed(topic, id, found.place.epoch, fields, commit, wire, message)
+    return Tailed(topic, id, found.place, fields, commit, wire, message)

@@ -10,7 +10,7 @@ from uuid import UUID
 from msgspec import Struct
 
 from penstock.backend.facts import position as order
-from penstock.backend.survey import Position
+from penstock.backend.survey import Position, Survey
 from penstock.errors import ConfigurationError
 from penstock.message.ids import canonical
 from penstock.options import check_count, check_name
@@ -22,9 +22,13 @@ EARLIER_EPOCH = "0"
 """Of a stream that is gone, whatever its epoch was: no stream has this one."""
 
 MOST_LAST = 100_000
+_UNCOUNTED = -1
 _1970 = datetime(1970, 1, 1, tzinfo=UTC)
 _HIGHEST = 2**64 - 1
-_POSITION = re.compile(r"(?:(?P<epoch>[0-9a-f]{1,64})\.)?(?P<ms>[0-9]{1,20})(?:-(?P<number>[0-9]{1,20}))?")
+_POSITION = re.compile(
+    r"(?:(?P<epoch>[0-9a-f]{1,64})\.)?(?P<ms>[0-9]{1,20})(?:-(?P<number>[0-9]{1,20}))?"
+    r"(?:\.(?P<ordinal>[0-9]{1,18}))?"
+)
 _ACCEPTED = (
     "'earliest', 'latest', an entry id, the position of an item, a message's UUID, a datetime with an offset,"
     " Last(n) or Cursor(name)"
@@ -75,10 +79,11 @@ After: TypeAlias = str | datetime | UUID | Last | Cursor
 
 @dataclass(frozen=True, slots=True)
 class Spot:
-    """An id that a user named, and the epoch with it, if the name came from an item."""
+    """An id that a user named, and what else was in the position, if it came from an item."""
 
     id: str
     epoch: str = ""
+    ordinal: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,35 +105,73 @@ class Place(Struct, frozen=True):
     """Of the stream; empty if nobody knows it, or while there is no stream."""
 
     ordinal: int | None = None
-    """How many entries were ever added up to `id`; None if nobody counted."""
+    """How many of the entries that were ever added were given or told of, or were never wanted; None if nobody counted.
+
+    Those up to `id`, unless `unproved` or `told_upto` says otherwise."""
 
     unproved: str | None = None
-    """Behind this id entries may have been deleted one by one; how many, the next complete look will tell."""
+    """Behind this id entries may have been deleted one by one; how many, the next complete look will tell. Until then,
+    the ordinal may be too small by as many."""
 
     told_upto: str | None = None
-    """Where nobody counted: that entries up to this id may have been deleted one by one is told already."""
+    """What is missing up to this id, before or behind `id`, is told already, or never concerned anybody."""
+
+    @classmethod
+    def behind_all(cls, survey: Survey) -> Self:
+        """Behind all that is there; what was behind that, and is deleted, is of no concern."""
+        top = survey.top
+        return cls(top.id, top.epoch, top.ordinal, told_upto=survey.last)
+
+    @classmethod
+    def before_all(cls, survey: Survey) -> Self:
+        """Before all that is there; what is not there any more is of no concern."""
+        return cls(FIRST_ID, survey.epoch, survey.added - survey.length, told_upto=last_missing(survey))
+
+    @classmethod
+    def recalled(cls, id: str, epoch: str, ordinal: int | None) -> Self:
+        """From what was kept of a place. Where the count was kept as well, what it lacks may be anywhere before."""
+        return cls(id, epoch, ordinal, None if ordinal is None else FIRST_ID)
 
     @classmethod
     def at(cls, held: Position) -> Self:
-        """The place that a server holds, or shows, as this."""
-        return cls(held.id, held.epoch, held.ordinal if held.ordinal >= 0 else None)
+        """The place that a server holds as this."""
+        if held.ordinal >= 0:
+            return cls(held.id, held.epoch, held.ordinal)
+        return cls.recalled(held.id, held.epoch, None if held.ordinal == _UNCOUNTED else _UNCOUNTED - 1 - held.ordinal)
 
     def to_hold(self) -> Position:
-        """The same as a server holds it; an ordinal of -1 says that nobody counted."""
-        return Position(self.id, -1 if self.ordinal is None else self.ordinal, self.epoch)
+        """The same as a server holds it. An ordinal of -1 says that nobody counted, one below that it `needs_count`."""
+        if self.ordinal is None:
+            return Position(self.id, _UNCOUNTED, self.epoch)
+        return Position(self.id, _UNCOUNTED - 1 - self.ordinal if self.needs_count else self.ordinal, self.epoch)
+
+    @property
+    def needs_count(self) -> bool:
+        """Its ordinal is not that of `id`: who kept the id alone would be told of less than is missing, or of more."""
+        if self.ordinal is None:
+            return False
+        return self.unproved is not None or order(self.told_upto or FIRST_ID) > order(self.id)
 
     @property
     def position(self) -> str:
-        return position_text(self.epoch, self.id)
+        """How it is written down for others: see `parse_position`."""
+        if not self.epoch:
+            return self.id
+        return f"{self.epoch}.{self.id}.{self.ordinal}" if self.needs_count else f"{self.epoch}.{self.id}"
+
+    def is_same_as(self, other: "Place") -> bool:
+        """It is proved that whoever stands at either of them lacks the same."""
+        return (
+            self.id == other.id
+            and self.ordinal == other.ordinal is not None
+            and self.epoch == other.epoch
+            and self.unproved is None
+            and other.unproved is None
+        )
 
 
 NOWHERE = Place(FIRST_ID, "", 0)
 """In a topic that does not exist: whatever comes lies behind it."""
-
-
-def position_text(epoch: str, id: str) -> str:
-    """How a place is written down for others: `<epoch>.<entry id>`, or the id alone if there is no epoch."""
-    return f"{epoch}.{id}" if epoch else id
 
 
 def parse(after: After) -> Start:
@@ -161,11 +204,17 @@ def starts_of(topics: Sequence[str], after: "After | Mapping[str, After]") -> di
 
 
 def parse_position(text: str) -> Spot:
-    """An entry id, or `<epoch>.<entry id>` as items have it."""
+    """An entry id, or `<epoch>.<entry id>` or `<epoch>.<entry id>.<ordinal>` as items have it."""
     found = _POSITION.fullmatch(text)
-    if found is None or max(int(found["ms"]), int(found["number"] or 0)) > _HIGHEST:
+    is_counted = found is not None and found["ordinal"] is not None
+    if (
+        found is None
+        or max(int(found["ms"]), int(found["number"] or 0)) > _HIGHEST
+        or (is_counted and found["epoch"] is None)
+    ):
         raise ConfigurationError(f"a tail begins after {_ACCEPTED}, not {text[:100]!r}")
-    return Spot(f"{int(found['ms'])}-{int(found['number'] or 0)}", found["epoch"] or "")
+    ordinal = int(found["ordinal"]) if is_counted else None
+    return Spot(f"{int(found['ms'])}-{int(found['number'] or 0)}", found["epoch"] or "", ordinal)
 
 
 def id_before(moment: datetime) -> str:
@@ -180,3 +229,9 @@ def predecessor(id: str) -> str:
     if number:
         return f"{ms}-{number - 1}"
     return f"{ms - 1}-{_HIGHEST}" if ms else FIRST_ID
+
+
+def last_missing(survey: Survey) -> str:
+    """The last id that can be missing among all that was ever added: trimmed away, or deleted one by one."""
+    end = predecessor(survey.first) if survey.first is not None else survey.last
+    return max(end, survey.deleted, key=order)

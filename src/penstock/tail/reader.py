@@ -92,25 +92,35 @@ class Reader:
         try:
             rung = await self._bell.rings({topic: feed.place.id for topic, feed in known.items()}, _LOOK_AGAIN)
         except (TopicError, AuthenticationError):
-            await self._look(known.values())  # one of them spoils it for all: looked at one by one, it shows which
+            await self._look_until_end(known.values())  # one of them spoils it for all: one by one, it shows which
             if all(self._feeds.get(topic) is feed for topic, feed in known.items()):
                 raise  # waiting itself is refused: what comes is found by looking, at the pace of failures
             return []
         overdue = asyncio.get_running_loop().time() - _LOOK_AGAIN.total_seconds()
         return [feed for topic, feed in known.items() if topic in rung or feed.looked_at <= overdue]
 
-    async def _look(self, due: Iterable[Feed]) -> None:
-        feeds = [feed for feed in due if self._feeds.get(feed.topic) is feed]
-        for start in range(0, len(feeds), _AT_ONCE):
-            await asyncio.gather(*(self._look_at(feed) for feed in feeds[start : start + _AT_ONCE]))
+    async def _look_until_end(self, due: Iterable[Feed]) -> None:
+        """Page by page: no bell says that there is more."""
+        while due := await self._look(due):
+            pass
 
-    async def _look_at(self, feed: Feed) -> None:
+    async def _look(self, due: Iterable[Feed]) -> list[Feed]:
+        """Read a page of each; gives those that have more."""
+        feeds, more = [feed for feed in due if self._feeds.get(feed.topic) is feed], []
+        for start in range(0, len(feeds), _AT_ONCE):
+            some = feeds[start : start + _AT_ONCE]
+            done = await asyncio.gather(*map(self._look_at, some))
+            more += [feed for feed, is_at_end in zip(some, done, strict=True) if not is_at_end]
+        return more
+
+    async def _look_at(self, feed: Feed) -> bool:
         try:
-            await feed.look()
+            return await feed.look()
         except (TopicError, AuthenticationError) as error:
             self._tell(error, feed.topic)
             self.remove(feed)
             feed.fail(error)
+            return True
 
     def _tell(self, error: PenstockError, topic: str | None = None) -> None:
         for name in [topic] if topic is not None else list(self._feeds)[:1]:

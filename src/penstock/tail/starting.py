@@ -7,7 +7,19 @@ from penstock.backend.facts import position as order
 from penstock.backend.survey import Survey
 from penstock.errors import ConfigurationError
 from penstock.tail.mouthful import Mouthful
-from penstock.tail.places import FIRST_ID, NOWHERE, Cursor, Last, Place, Sought, Spot, Start, id_before, parse
+from penstock.tail.places import (
+    FIRST_ID,
+    NOWHERE,
+    Cursor,
+    Last,
+    Place,
+    Sought,
+    Spot,
+    Start,
+    id_before,
+    last_missing,
+    parse,
+)
 from penstock.tail.search import Search
 
 
@@ -17,7 +29,7 @@ async def begin(backend: StreamBackend, topic: str, start: Start, search: Search
         place = await begin(backend, topic, parse(start.start), search)
         return Place.at(await backend.hold_cursor(topic, start.name, place.to_hold()))
     if isinstance(start, Spot):
-        return Place(start.id, start.epoch)
+        return Place.recalled(start.id, start.epoch, start.ordinal)
     if isinstance(start, Sought):
         return await search.find(start.message_id)
     survey = (await backend.glimpse(topic, FIRST_ID, 1)).survey
@@ -25,19 +37,19 @@ async def begin(backend: StreamBackend, topic: str, start: Start, search: Search
         return NOWHERE
     is_empty = survey.first is None and not isinstance(start, datetime)
     if start == "latest" or is_empty:  # behind 0-0, all that was ever removed would be missing to who comes back
-        return Place.at(survey.top)
+        return Place.behind_all(survey)
     if isinstance(start, Last):
         return await _last(backend, topic, survey, start.count)
     if isinstance(start, datetime):
         return _at(start, survey)
-    return Place(FIRST_ID, survey.epoch, survey.added - survey.length)
+    return Place.before_all(survey)
 
 
 def _at(moment: datetime, survey: Survey) -> Place:
     if moment > datetime.now(UTC):
         raise ConfigurationError(f"a tail cannot begin at {moment.isoformat()}, which is still to come: use 'latest'")
     id = id_before(moment)
-    return Place(id, "") if order(id) < order(survey.last) else Place.at(survey.top)
+    return Place(id, "") if order(id) < order(survey.last) else Place.behind_all(survey)
 
 
 async def _last(backend: StreamBackend, topic: str, survey: Survey, count: int) -> Place:
@@ -48,9 +60,9 @@ async def _last(backend: StreamBackend, topic: str, survey: Survey, count: int) 
         entries = await backend.read_before(topic, before, asked)
         counted += sum(order(entry.id) <= order(survey.last) for entry in entries)
         if len(entries) < asked:
-            return Place(FIRST_ID, survey.epoch, survey.added - counted)
+            return Place(FIRST_ID, survey.epoch, survey.added - counted, told_upto=last_missing(survey))
         size.got(entries, asked)
         before, left = entries[-1].id, left - len(entries)
     if order(before or FIRST_ID) > order(survey.last):
         return Place(before or FIRST_ID, survey.epoch)  # so many have come since the survey
-    return Place(before or FIRST_ID, survey.epoch, survey.added - counted + 1)
+    return Place(before or FIRST_ID, survey.epoch, survey.added - counted + 1, told_upto=last_missing(survey))

@@ -121,8 +121,7 @@ class Strand:
         self._ahead.extend(Found(entry, place) for entry, place in step.placed())
         self._read_upto = step.place
         self._size.got(step.entries, asked)
-        is_at_end = seen.survey is None or (seen.complete and step.place.ordinal == seen.survey.added)
-        if is_at_end:
+        if step.is_at_end:
             await self._go_over()
 
     def close(self) -> None:

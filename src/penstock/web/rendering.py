@@ -6,6 +6,7 @@ from penstock.message.message import Message
 from penstock.message.strict_json import encode
 from penstock.message.times import write_time
 from penstock.tail.items import Gap, Item, Tailed, Unreadable
+from penstock.tail.places import Place
 from penstock.web.frames import frame
 
 _MOST_FRAMES = 1024
@@ -27,18 +28,18 @@ class Rendering:
     """Remembers the newest frames: a thousand followers of a topic ask for the same one within moments."""
 
     def __init__(self) -> None:
-        self._frames: dict[tuple[str, str, str], Rendered] = {}
+        self._frames: dict[tuple[str, Place], Rendered] = {}
         self._bytes = 0
 
     def of(self, item: Item) -> Rendered:
         if isinstance(item, Gap):
             # Without an id: whoever comes back from before it is told of it again.
             return Rendered(frame(encode(item), event="gap"), "", concerns_all=True)
-        key = (item.topic, item.entry_id, item.epoch)
+        key = item.topic, item.place
         found = self._frames.get(key)
         return found if found is not None else self._add(key, _rendered(item))
 
-    def _add(self, key: tuple[str, str, str], rendered: Rendered) -> Rendered:
+    def _add(self, key: tuple[str, Place], rendered: Rendered) -> Rendered:
         self._frames[key] = rendered
         self._bytes += len(rendered.frame)
         while len(self._frames) > _MOST_FRAMES or self._bytes > _MOST_BYTES:
