@@ -201,15 +201,33 @@ async def test_who_may_read_but_not_wait_is_told_so_and_the_server_is_not_asked_
 async def test_who_may_not_wait_is_given_all_that_is_there_whenever_it_looks(stage: Stage, server: Server) -> None:
     """However many pages that is: it looks at the pace of failures, and would fall behind for ever."""
     impatient_user(stage)
-    async with Stage(f"unix://impatient:pw@{server.socket}", stage.admin, stage.topic) as impatient:
-        async with impatient.app.tail(stage.topic, queue=5) as tail:
-            taking = asyncio.create_task(take(tail, 300, within=20))
+    async with (
+        Stage(f"unix://impatient:pw@{server.socket}", stage.admin, stage.topic) as impatient,
+        impatient.app.tail(stage.topic, queue=5) as tail,
+    ):
+        taking = asyncio.create_task(take(tail, 300, within=20))
+        async with asyncio.timeout(10):
+            while not impatient.told(Trouble):
+                await asyncio.sleep(0.001)
+        await stage.app.bus(stage.topic).publish_many([{"n": number} for number in range(300)])
+        assert numbers(await taking) == list(range(300))
+        assert len(impatient.told(Trouble)) < 10
+
+
+async def test_a_server_without_room_for_a_connection_to_wait_on_is_read_on_the_one_there_is(stage: Stage) -> None:
+    await publish(stage, 0)
+    most = stage.admin.config_get("maxclients")["maxclients"]
+    stage.admin.config_set("maxclients", stage.admin.info("clients")["connected_clients"])
+    try:
+        async with stage.app.tail(stage.topic) as tail:
+            taking = asyncio.create_task(take(tail, 100))
             async with asyncio.timeout(10):
-                while not impatient.told(Trouble):
+                while not stage.told(Trouble):
                     await asyncio.sleep(0.001)
-            await stage.app.bus(stage.topic).publish_many([{"n": number} for number in range(300)])
-            assert numbers(await taking) == list(range(300))
-            assert len(impatient.told(Trouble)) < 10
+            await stage.app.bus(stage.topic).publish_many([{"n": number} for number in range(100)])
+            assert numbers(await taking) == list(range(100))
+    finally:
+        stage.admin.config_set("maxclients", most)
 
 
 async def test_a_topic_that_is_followed_later_is_read_at_once(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:

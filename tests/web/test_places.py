@@ -22,6 +22,7 @@ UUID = "019a8f00-0000-7000-8000-000000000001"
         ("1700000000000-3", "1700000000000-3"),
         ("1700000000000", "1700000000000"),
         ("00ff.1700000000000-3", "00ff.1700000000000-3"),
+        ("00ff.1700000000000-3.12", "00ff.1700000000000-3.12"),
         (UUID, UUID),
         ("2026-01-31T12:00:00Z", datetime(2026, 1, 31, 12, tzinfo=UTC)),
         ("2026-01-31T13:00:00+01:00", datetime(2026, 1, 31, 12, tzinfo=UTC)),
@@ -39,12 +40,26 @@ def test_anything_else_is_refused_with_what_there_is(after: str) -> None:
         place(after, None)
 
 
-@pytest.mark.parametrize("last_id", ["00ff.5-0", "5-0", UUID])
+@pytest.mark.parametrize("last_id", ["00ff.5-0", "00ff.5-0.7", "5-0", UUID])
 def test_the_last_event_counts_for_more_than_the_address(last_id: str) -> None:
     assert place("earliest", last_id) == last_id
 
 
-@pytest.mark.parametrize("last_id", ["latest", "x", "00ff.", "5-0-0", "99999999999999999999999-0", "last:5"])
+@pytest.mark.parametrize(
+    "last_id",
+    [
+        "latest",
+        "x",
+        "00ff.",
+        "5-0-0",
+        "99999999999999999999999-0",
+        "last:5",
+        "5-0.7",
+        "00ff.5-0.",
+        "00ff.5-0.-7",
+        "00ff.5-0.7.7",
+    ],
+)
 def test_a_last_event_id_that_nobody_gave_is_refused(last_id: str) -> None:
     with pytest.raises(ConfigurationError, match="Last-Event-ID"):
         place(None, last_id)

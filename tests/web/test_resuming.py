@@ -59,6 +59,44 @@ async def test_an_id_of_this_epoch_that_the_topic_has_not_reached_gives_a_gap_be
             assert numbers(await follower.take(1)) == numbers(await other.take(1)) == [3]
 
 
+@BOTH
+async def test_who_leaves_before_it_could_be_told_of_a_deletion_is_told_when_it_comes_back(
+    stage: Stage, web: Served
+) -> None:
+    """Its id says how many it knows of: nine, of ten that were added. Others have ids of their own for the same."""
+    ids = await publish(stage, *range(60))
+    stage.admin.xdel(stage.topic, ids[3])
+    async with following(web.client, stage.topic, after="earliest") as other:
+        events = await other.take(59)
+        assert [one.event for one in events if one.event != "message"] == []
+        epoch = other.parser.last_id.partition(".")[0]
+        assert events[9].last_id == f"{epoch}.{ids[10]}"
+    last_id = f"{epoch}.{ids[9]}.9"
+    async with following(web.client, stage.topic, last_id=last_id) as follower:
+        events = await follower.take(7)
+        assert numbers(events) == list(range(10, 17))
+        assert events[-1].last_id == f"{epoch}.{ids[16]}.16"
+    async with following(web.client, stage.topic, last_id=events[-1].last_id) as follower:
+        events = await follower.take(44)
+        (gap,) = [one for one in events if one.event == "gap"]
+        assert (gap.json["count"], gap.json["reason"]) == (1, "deleted")
+        assert numbers([one for one in events if one is not gap]) == list(range(17, 60))
+        assert follower.parser.last_id == f"{epoch}.{ids[59]}"
+    async with following(web.client, stage.topic, last_id=follower.parser.last_id) as follower:
+        await publish(stage, 60)
+        assert numbers(await follower.take(1)) == [60]
+
+
+async def test_who_began_behind_an_entry_that_is_deleted_comes_back_without_a_gap(stage: Stage, web: Served) -> None:
+    ids = await publish(stage, 1, 2)
+    stage.admin.xdel(stage.topic, ids[1])
+    async with following(web.client, stage.topic) as follower:
+        last_id = follower.parser.last_id
+    await publish(stage, 3)
+    async with following(web.client, stage.topic, last_id=last_id) as follower:
+        assert numbers(await follower.take(1)) == [3]
+
+
 async def test_coming_and_going_while_others_publish_gives_everything_once(stage: Stage, web: Served) -> None:
     """One that leaves in the middle of a page, one that leaves at its end, and one that leaves before it has any."""
     total, given = 60, list[int]()

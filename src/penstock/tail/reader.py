@@ -91,10 +91,12 @@ class Reader:
             return []
         try:
             rung = await self._bell.rings({topic: feed.place.id for topic, feed in known.items()}, _LOOK_AGAIN)
-        except (TopicError, AuthenticationError):
-            await self._look_until_end(known.values())  # one of them spoils it for all: one by one, it shows which
+        except PenstockError:
+            # One of them may spoil it for all: looked at one by one, it shows which. Or the server has room for no
+            # further connection, or does not let us wait; then what comes is found by looking, at the pace of failures.
+            await self._look_until_end(known.values())
             if all(self._feeds.get(topic) is feed for topic, feed in known.items()):
-                raise  # waiting itself is refused: what comes is found by looking, at the pace of failures
+                raise
             return []
         overdue = asyncio.get_running_loop().time() - _LOOK_AGAIN.total_seconds()
         return [feed for topic, feed in known.items() if topic in rung or feed.looked_at <= overdue]

@@ -13,8 +13,8 @@ MOST_LAST = 10_000
 _LAST = re.compile(r"last:([0-9]{1,9})")
 _POSITION = re.compile(r"[0-9a-f.-]+")
 _ACCEPTED = (
-    f"earliest, latest, last:N (N up to {MOST_LAST:,}), an entry id, the id of an event (EPOCH.ENTRY_ID), a message's"
-    " UUID, or a time with an offset, as in 2026-01-31T12:00:00Z (write + as %2B)"
+    f"earliest, latest, last:N (N up to {MOST_LAST:,}), an entry id, the id of an event (EPOCH.ENTRY_ID, or with"
+    " .ORDINAL), a message's UUID, or a time with an offset, as in 2026-01-31T12:00:00Z (write + as %2B)"
 )
 
 
@@ -36,8 +36,8 @@ def _behind(last_event_id: str) -> After:
             parse_position(last_event_id)
         except ConfigurationError:
             raise ConfigurationError(
-                f"Last-Event-ID is the id of an event as it was given here (EPOCH.ENTRY_ID), an entry id, or a"
-                f" message's UUID, not {last_event_id[:100]!r}: send it unchanged, or leave it out"
+                f"Last-Event-ID is the id of an event as it was given here (EPOCH.ENTRY_ID, or with .ORDINAL),"
+                f" an entry id, or a message's UUID, not {last_event_id[:100]!r}: send it unchanged, or leave it out"
             ) from None
     return last_event_id
 
