@@ -3,13 +3,14 @@
 import pytest
 
 from penstock import Cursor, Gap, Last, Tailed
+from penstock.backend import keys
 from penstock.backend.facts import position as order
 from penstock.backend.survey import Survey
 from penstock.tail.places import FIRST_ID, Place
 from penstock.tail.strand import Strand
 from tests.support.feeding import all_at_hand, place_of, quiet, read_up, strand
 from tests.support.stage import Stage
-from tests.support.tailing import numbers, publish, take
+from tests.support.tailing import add, next_gap, numbers, publish, take
 
 BOTH = pytest.mark.parametrize("server", ["valkey", "redis"], indirect=True)
 
@@ -148,3 +149,22 @@ async def test_what_is_deleted_after_it_began_is_told_to_who_comes_back(stage: S
         assert numbers(others) == [3, 5]
     else:
         assert numbers([first, *others]) == [3, 4, 5]
+
+
+async def test_nothing_fits_between_an_id_and_the_next_so_nothing_is_missing_there(stage: Stage) -> None:
+    for number, id in enumerate(("5-0", "5-1", "5-2")):
+        add(stage, number, id)
+    stage.admin.xtrim(stage.topic, minid="5-1", approximate=False)
+    async with stage.app.tail(stage.topic, after="5-0") as tail:
+        assert numbers(await take(tail, 2)) == [1, 2]
+
+
+async def test_a_cursor_whose_count_lacks_something_before_it_is_told_a_range_that_is_one(stage: Stage) -> None:
+    """As a count may, that was kept by an earlier version, in a stretch that was not counted yet."""
+    ids = await publish(stage, *range(10))
+    epoch = (await surveyed(stage)).epoch
+    stage.admin.xdel(stage.topic, ids[2])
+    stage.admin.hset(keys.cursors(stage.topic), "old", f"{ids[5]} {epoch} 5")
+    async with stage.app.tail(stage.topic, after=Cursor("old")) as tail:
+        assert await next_gap(tail) == Gap(stage.topic, "0-0", ids[5], 1, "deleted")
+        assert numbers(await take(tail, 4)) == [6, 7, 8, 9]
