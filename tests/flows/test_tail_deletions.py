@@ -132,6 +132,44 @@ async def test_what_was_deleted_before_it_began_is_missing_to_nobody_who_comes_b
         assert numbers(await take(tail, len(wanted) + 1)) == [*wanted, 5]
 
 
+@pytest.mark.parametrize("after", ["latest", "earliest", Last(2)])
+async def test_who_began_where_nothing_is_left_comes_back_without_a_gap(stage: Stage, after: str | Last) -> None:
+    for number in range(3):
+        add(stage, number, f"{number + 5}-0")
+    stage.admin.xtrim(stage.topic, maxlen=0, approximate=False)
+    async with stage.app.tail(stage.topic, after=after) as tail:
+        began = tail.began_at()
+    add(stage, 3, "9-0")
+    async with stage.app.tail(stage.topic, after=began) as tail:
+        assert numbers(await take(tail, 1)) == [3]
+
+
+async def test_who_is_too_slow_twice_at_a_gap_that_ends_far_behind_it_is_told_ranges_that_hold_what_it_missed(
+    stage: Stage,
+) -> None:
+    ids = await publish(stage, *range(100))
+    epoch = (await surveyed(stage)).epoch
+    hub, feed = await quiet(stage, Place(ids[0], epoch, 1))
+    slow = strand(hub, stage.topic, feed.place, 4)
+    await slow.read_on()
+    stage.admin.xtrim(stage.topic, minid=ids[20], approximate=False)
+    stage.admin.xdel(stage.topic, ids[90])
+    gaps: list[Gap] = []
+    for _ in range(2):
+        for _ in range(3):
+            await feed.look()
+        found = slow.take()
+        assert found is not None
+        assert isinstance(found.thing, Gap)
+        gaps.append(found.thing)
+    assert [gap.reason for gap in gaps] == ["too slow", "too slow"]
+    rest = ids_of(all_at_hand(slow))
+    missed = ids[1 : ids.index(rest[0])]
+    assert sum(gap.count or 0 for gap in gaps) == len(missed) + 1, "one that lies behind them is deleted"
+    for gap, some in zip(gaps, (missed[:29], missed[29:]), strict=True):
+        assert all(order(gap.after) < order(id) <= order(str(gap.upto)) for id in some), gap
+
+
 @pytest.mark.parametrize("deleted", [4, 2])
 async def test_what_is_deleted_after_it_began_is_told_to_who_comes_back(stage: Stage, deleted: int) -> None:
     ids = await publish(stage, *range(3))

@@ -1,12 +1,13 @@
 """What followers share, and how each goes over to it: in whatever order they and the reader come to an entry."""
 
 import asyncio
+import contextlib
 from datetime import timedelta
 
 import pytest
 
 from penstock import Gap, Penstock
-from penstock.errors import AuthenticationError
+from penstock.errors import AuthenticationError, WrongKeyTypeError
 from penstock.events import Trouble
 from penstock.tail import feed as feeds
 from penstock.tail.places import FIRST_ID, Place
@@ -244,3 +245,22 @@ async def test_a_topic_that_is_followed_later_is_read_at_once(stage: Stage, monk
             assert numbers(await taking) == [1]
         await stage.app.bus(f"{stage.topic}:other").publish({"n": 2})
         assert numbers(await waiting) == [2]
+
+
+async def test_a_topic_that_cannot_be_read_any_more_leaves_the_others_of_the_same_tail_alone(stage: Stage) -> None:
+    other = f"{stage.topic}:other"
+    await publish(stage, 0)
+    async with stage.app.tail([stage.topic, other]) as tail:
+        waiting = asyncio.create_task(take(tail, 1, within=30))
+        await blocked(stage.admin)
+        stage.admin.set(stage.topic, "no stream")
+        with pytest.raises(WrongKeyTypeError):
+            await waiting
+        for number in range(3):
+            await stage.app.bus(other).publish({"n": number})
+        given: list[int] = []
+        async with asyncio.timeout(10):
+            while len(given) < 3:
+                with contextlib.suppress(WrongKeyTypeError):
+                    given += numbers(await take(tail, 1))
+        assert given == [0, 1, 2]

@@ -42,11 +42,16 @@ class Slot(NamedTuple):
     """The last id that a gap in front of it names, in this stream. It may lie behind this slot."""
 
     @property
-    def upto(self) -> str:
-        """The last id that lies in front of it, or is told of there."""
+    def before(self) -> str:
+        """The last id that lies in front of it."""
         ms, number = self.order
         id = f"{ms}-{number}"
-        return max(predecessor(id) if isinstance(self.found.thing, Stored) else id, self.told, key=order)
+        return predecessor(id) if isinstance(self.found.thing, Stored) else id
+
+    @property
+    def upto(self) -> str:
+        """The same, or the last id that is told of in front of it."""
+        return max(self.before, self.told, key=order)
 
 
 class Follower(Protocol):

@@ -120,7 +120,8 @@ class Place(Struct, frozen=True):
     def behind_all(cls, survey: Survey) -> Self:
         """Behind all that is there; what was behind that, and is deleted, is of no concern."""
         top = survey.top
-        return cls(top.id, top.epoch, top.ordinal, told_upto=survey.last)
+        # None, if the newest entry is there: then its id says it all.
+        return cls(top.id, top.epoch, top.ordinal, told_upto=None if survey.newest == survey.last else survey.last)
 
     @classmethod
     def before_all(cls, survey: Survey) -> Self:
@@ -150,7 +151,7 @@ class Place(Struct, frozen=True):
         """Its ordinal is not that of `id`: who kept the id alone would be told of less than is missing, or of more."""
         if self.ordinal is None:
             return False
-        return self.unproved is not None or order(self.told_upto or FIRST_ID) > order(self.id)
+        return self.unproved is not None or (self.told_upto is not None and order(self.told_upto) >= order(self.id))
 
     @property
     def position(self) -> str:

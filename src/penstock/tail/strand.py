@@ -5,7 +5,7 @@ from collections import deque
 
 from penstock.message.wire import Wire
 from penstock.tail.continuity import go_on
-from penstock.tail.feed import Feed
+from penstock.tail.feed import Feed, Slot
 from penstock.tail.hub import Hub
 from penstock.tail.items import Gap
 from penstock.tail.mouthful import Mouthful
@@ -159,15 +159,15 @@ class Strand:
         after = self.taken.unproved or self.taken.id
         for index, slot in feed.breaks:
             if self._index <= index < start:
-                self._miss(after, slot.upto, slot.number)
+                self._miss(after, slot, slot.number)
                 self._ahead.append(slot.found)
                 after = FIRST_ID  # of another stream, or another state of it: its ids may be any
-        self._miss(after, feed.slots[start - feed.base].upto, feed.number_before(start))
+        self._miss(after, feed.slots[start - feed.base], feed.number_before(start))
         self._index = start
 
-    def _miss(self, after: str, upto: str, number: int) -> None:
-        """Go on behind what the feed has counted up to `number`, and tell how much that is, if it is anything."""
+    def _miss(self, after: str, slot: Slot, number: int) -> None:
+        """Go on with the slot, in front of which the feed has counted `number`; tell how much that is, if anything."""
         if number > self._number:
-            gap = Gap(self.topic, after, upto, number - self._number, "too slow")
-            self._ahead.append(Found(gap, Place(upto, self.taken.epoch)))
+            gap = Gap(self.topic, after, slot.upto, number - self._number, "too slow")
+            self._ahead.append(Found(gap, Place(slot.before, self.taken.epoch)))
         self._number = number

@@ -8,12 +8,7 @@ from typing import Self
 from penstock.backend.base import StreamBackend
 from penstock.backend.entry import Stored
 from penstock.backend.pace import Pace
-from penstock.errors import (
-    AuthenticationError,
-    ConfigurationError,
-    ServerError,
-    ServerTooOldError,
-)
+from penstock.errors import AuthenticationError, ConfigurationError, ServerError, ServerTooOldError
 from penstock.events import Gapped, Listeners, Scope, Trouble
 from penstock.message.wire import Wire
 from penstock.options import check_count
@@ -181,6 +176,7 @@ class Tail:
         return [*await pages.before(self._began[name] if before is None else parse(before), count)]
 
     async def _read_on(self, strand: Strand) -> None:
+        self._line.ready.rotate(-1)  # the others come first now, whatever becomes of it
         try:
             await self._pace.ready()
             await self._page(strand)
