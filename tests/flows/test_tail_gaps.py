@@ -138,6 +138,21 @@ async def test_a_message_that_is_only_remembered_gives_a_gap(stage: Stage) -> No
         assert (await next_gap(tail)).reason == "recreated"
 
 
+async def test_who_began_behind_a_message_comes_back_to_its_stream_and_no_other(stage: Stage) -> None:
+    """It was given nothing yet: where it began is all that it has."""
+    receipt = await stage.app.bus(stage.topic).publish({"n": 0})
+    await publish(stage, 1, 2)
+    async with stage.app.tail(stage.topic, after=receipt.id) as tail:
+        began = tail.began_at()
+    async with stage.app.tail(stage.topic, after=began) as tail:
+        assert numbers(await take(tail, 2)) == [1, 2]
+    stage.admin.delete(stage.topic)
+    await publish(stage, 3)
+    async with stage.app.tail(stage.topic, after=began) as tail:
+        assert await next_gap(tail) == Gap(stage.topic, receipt.entry_id, None, None, "recreated")
+        assert numbers(await take(tail, 1)) == [3]
+
+
 async def test_a_stream_that_is_replaced_while_it_is_followed(stage: Stage) -> None:
     ids = await publish(stage, 0)
     async with stage.app.tail(stage.topic, after="earliest") as tail, stage.app.tail(stage.topic) as other:
