@@ -14,12 +14,18 @@ if TYPE_CHECKING:
     from penstock.bus.bus import Bus
     from penstock.bus.letters import Letter
     from penstock.bus.publisher import Receipt
+    from penstock.changes.change import Change
+    from penstock.changes.changes import Changes
+    from penstock.changes.protocol import SequentialChangeStream
+    from penstock.changes.redis_stream import InitialCursor, RedisChangeStream
     from penstock.delivery.delivery import Delivery
     from penstock.delivery.outcome import Reject, Snooze
+    from penstock.errors import ChangeStreamError
     from penstock.message.message import Message
     from penstock.message.wire import Wire
     from penstock.options import (
         AckMode,
+        ChangeOptions,
         DeadLetterBounds,
         Durability,
         Limits,
@@ -38,6 +44,10 @@ __version__ = "0.1.0"
 _HOMES = {
     "AckMode": "penstock.options",
     "Bus": "penstock.bus.bus",
+    "Change": "penstock.changes.change",
+    "ChangeOptions": "penstock.options",
+    "ChangeStreamError": "penstock.errors",
+    "Changes": "penstock.changes.changes",
     "ClaimedMessage": "penstock.backend.entry",
     "Cursor": "penstock.tail.places",
     "DeadLetter": "penstock.backend.entry",
@@ -45,6 +55,7 @@ _HOMES = {
     "Delivery": "penstock.delivery.delivery",
     "Durability": "penstock.options",
     "Gap": "penstock.tail.items",
+    "InitialCursor": "penstock.changes.redis_stream",
     "Last": "penstock.tail.places",
     "Letter": "penstock.bus.letters",
     "Limits": "penstock.options",
@@ -54,10 +65,12 @@ _HOMES = {
     "Penstock": "penstock.app",
     "Receipt": "penstock.bus.publisher",
     "RedisBackend": "penstock.backend.redis",
+    "RedisChangeStream": "penstock.changes.redis_stream",
     "Reject": "penstock.delivery.outcome",
     "Retention": "penstock.options",
     "Retry": "penstock.options",
     "Sending": "penstock.options",
+    "SequentialChangeStream": "penstock.changes.protocol",
     "Snooze": "penstock.delivery.outcome",
     "Subscription": "penstock.options",
     "Tail": "penstock.tail.tail",
@@ -70,6 +83,10 @@ _HOMES = {
 __all__ = [
     "AckMode",
     "Bus",
+    "Change",
+    "ChangeOptions",
+    "ChangeStreamError",
+    "Changes",
     "ClaimedMessage",
     "Cursor",
     "DeadLetter",
@@ -77,6 +94,7 @@ __all__ = [
     "Delivery",
     "Durability",
     "Gap",
+    "InitialCursor",
     "Last",
     "Letter",
     "Limits",
@@ -86,10 +104,12 @@ __all__ = [
     "Penstock",
     "Receipt",
     "RedisBackend",
+    "RedisChangeStream",
     "Reject",
     "Retention",
     "Retry",
     "Sending",
+    "SequentialChangeStream",
     "Snooze",
     "Subscription",
     "Tail",

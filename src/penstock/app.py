@@ -5,21 +5,28 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from datetime import datetime, timedelta
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakValueDictionary
 
 from penstock.backend import keys
 from penstock.backend.base import StreamBackend
 from penstock.backend.redis import RedisBackend
 from penstock.bus.bus import Bus
+from penstock.changes.changes import Changes
+from penstock.changes.keeper import TurnKeeper
+from penstock.changes.opening import Opening
+from penstock.changes.reading import Ground
+from penstock.changes.stream import ChangeStream
+from penstock.changes.terms import Terms
+from penstock.changes.turn import Turn
 from penstock.delivery.leases import LeaseKeeper
 from penstock.delivery.outcome import Snooze
 from penstock.delivery.plan import Plan, start_id
 from penstock.delivery.together import run_together
 from penstock.errors import ConfigurationError
-from penstock.events import Listener, Listeners
+from penstock.events import Listener, Listeners, Scope, Trouble
 from penstock.message.wire import Wire
-from penstock.options import LEASE, Retry, Subscription, check_kind
+from penstock.options import LEASE, ChangeOptions, Retry, Subscription, check_kind
 from penstock.process import spared_by_the_collector, stopped_by_signals
 from penstock.tail.hub import Hub
 from penstock.tail.places import After
@@ -64,6 +71,8 @@ class Penstock:
         self._idle = asyncio.Event()
         self._tracing: Tracing | None = None
         self._hub: Hub | None = None
+        self._turns: TurnKeeper | None = None
+        self._reading: set[ChangeStream[Any]] = set()
 
     @classmethod
     def connect(
@@ -137,6 +146,34 @@ class Penstock:
         wires = {name: self._wires.get(name, _NATIVE) for name in topics}
         return Tail(self._following, wires, after, queue, self._listeners)
 
+    def changes(
+        self,
+        topic: str,
+        *,
+        of: Any = None,
+        reader: str,
+        start: str | datetime = "earliest",
+        lease: timedelta = LEASE,
+        coalesce: int = 1,
+        options: ChangeOptions = ChangeOptions(),  # noqa: B008 - frozen
+    ) -> Changes[Any]:
+        """Read a topic strictly in order, one message at a time, each until it is acknowledged.
+
+        `of` is the type of its messages: a dataclass, a msgspec.Struct or a pydantic model, a union of these, `dict`
+        for JSON objects, or nothing for whatever comes. All processes that read as the same `reader` share one place in
+        the topic, and one of them has the turn; another takes over after `lease` if that one dies or freezes, and at
+        once if it leaves. `start` is where a reader begins that does not exist yet: "earliest", "latest", an entry id,
+        or a moment. With `coalesce` the server learns of up to so many acknowledged messages together: much faster, and
+        a crash repeats up to so many.
+        """
+        (name,) = self._names_of(topic, "a change stream") if isinstance(topic, str) else self._names_of("")
+        terms = Terms(topic=name, reader=reader, start=start_id(start), lease=lease, coalesce=coalesce, options=options)
+        opening = Opening(name, self._wires.get(name, _NATIVE), of)
+        ground, publish = Ground(self._sequential, self._listeners), self.bus(name).publish
+        changes: Changes[Any] = Changes(terms, ground, opening, publish)
+        changes.when_open(self._reading.add, self._reading.discard)
+        return changes
+
     async def forget_cursor(self, topic: str, name: str) -> bool:
         """Remove a durable cursor of `tail`, which then holds back no trimming any more; False if there is none."""
         return await self.backend.forget_cursor(self.full_name(topic), name)
@@ -207,7 +244,12 @@ class Penstock:
         if self._stop is not None:
             self._stop.set()
             await self._idle.wait()
+        for changes in list(self._reading):
+            await changes.aclose()
         backend, self._backend, self._is_stop_due = self._backend, None, False
+        turns, self._turns = self._turns, None
+        if turns is not None:
+            await turns.aclose()
         hub, self._hub = self._hub, None
         if hub is not None:
             await hub.aclose()
@@ -268,6 +310,15 @@ class Penstock:
         if self._hub is None:
             self._hub = Hub(self.backend, self._listeners)
         return self._hub
+
+    async def _sequential(self) -> tuple[StreamBackend, TurnKeeper]:
+        """Those who read in sequence share the thread that keeps their turns."""
+        if self._turns is None:
+            self._turns = TurnKeeper(self.backend, self._tell_of_turn)
+        return self.backend, self._turns
+
+    def _tell_of_turn(self, turn: Turn, error: Exception) -> None:
+        self._listeners.emit(Trouble(Scope.LEASE, error, topic=turn.topic, group=turn.reader))
 
     def _names_of(self, topic: str | Sequence[str], what: str = "a bus") -> list[str]:
         given = [topic] if isinstance(topic, str) else list(topic) if isinstance(topic, (list, tuple)) else []

@@ -28,7 +28,12 @@ PenstockError
 ├── MalformedError                what is stored cannot be read as a message; carries the raw fields
 ├── SettleError
 │   ├── LeaseLostError            somebody else holds the entry, or the turn, now
-│   └── AckOutOfSequenceError     the position is not where the caller believes
+│   │   └── TurnLostError         of a sequential reader; also a ChangeStreamError
+│   └── AckOutOfSequenceError     the position is not where the caller believes; also a ChangeStreamError
+├── ChangeStreamError             a sequential change stream cannot go on
+│   ├── ChangeStreamIOError       the server cannot be asked, or refuses; its cause says why
+│   ├── ChangeMessageError        the next message cannot be read; carries its id
+│   └── ChangesLostError          changes that the reader had still to come to are gone; also a DataLossError
 └── DeliveryError                 why a delivery failed, when it was not the handler that raised
     ├── HandlerTimeoutError       the handler took longer than its timeout
     ├── ExpiredError              nobody came to it before it expired
@@ -187,7 +192,50 @@ class LeaseLostError(SettleError):
     """Somebody else holds what we believed to be ours; whatever we did with it may be done again."""
 
 
-class AckOutOfSequenceError(SettleError):
+class ChangeStreamError(PenstockError):
+    """A sequential change stream cannot go on; what was not acknowledged comes again."""
+
+
+class ChangeStreamIOError(ChangeStreamError):
+    """The server could not be asked, or refused; `__cause__` is what it failed with. Nothing is lost: try again."""
+
+
+class ChangeMessageError(ChangeStreamError):
+    """The next message of a change stream cannot be read, so nothing behind it is given.
+
+    `id` is its entry id: `ack(id)` passes it by, `dead_letter(id)` puts it to the dead letters. `error` says why it
+    cannot be read, and holds the fields as they are stored.
+    """
+
+    def __init__(self, topic: str, reader: str, id: str, error: MalformedError) -> None:
+        super().__init__(
+            f"reader {reader!r} of topic {topic!r} stands before an entry that it cannot read: {error}; ack({id!r})"
+            f" passes it by, dead_letter({id!r}) puts it to the dead letters"
+        )
+        self.id = id
+        self.error = error
+
+
+class ChangesLostError(ChangeStreamError, DataLossError):
+    """Changes that a sequential reader had still to come to are gone. `accept_loss()` has it go on behind them."""
+
+    def __init__(self, topic: str, reader: str, after: str, upto: str | None, count: int | None, reason: str) -> None:
+        how_many = "an unknown number of" if count is None else str(count)
+        super().__init__(
+            f"{how_many} changes of topic {topic!r} behind {after}, up to {upto or 'nobody knows where'}, are missing"
+            f" for reader {reader!r} ({reason}): accept_loss() has it go on behind them"
+        )
+        self.after = after
+        self.upto = upto
+        self.count = count
+        self.reason = reason
+
+
+class TurnLostError(LeaseLostError, ChangeStreamError):
+    """Another process reads in our place now; whatever we did with the last message may be done again."""
+
+
+class AckOutOfSequenceError(SettleError, ChangeStreamError):
     """A sequential position can only move from where it is; `expected` and `actual` say where."""
 
     def __init__(self, topic: str, reader: str, expected: str, actual: str) -> None:

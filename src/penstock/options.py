@@ -190,6 +190,32 @@ class Subscription:
             check_name("consumer", self.consumer)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeOptions:
+    """How a change stream is read, beyond what every one must say."""
+
+    buffer_size: int = 500
+    """Most entries that are read ahead of the one that is being worked on; or 16 MiB of them."""
+
+    fetch_batch_size: int = 100
+    """Most entries that are read at a time."""
+
+    timeout: timedelta = timedelta(minutes=5)
+    """How long a process may have the turn without a word: neither asking for a message nor acknowledging one."""
+
+    retention: Retention | None = Retention()
+    """None: never trim."""
+
+    dead_letters: DeadLetterBounds = DeadLetterBounds()
+
+    def __post_init__(self) -> None:
+        check_count("ChangeOptions(buffer_size=...)", self.buffer_size)
+        check_count("ChangeOptions(fetch_batch_size=...)", self.fetch_batch_size)
+        check_duration("ChangeOptions(timeout=...)", self.timeout)
+        check_kind("ChangeOptions(retention=...)", self.retention, Retention, type(None))
+        check_kind("ChangeOptions(dead_letters=...)", self.dead_letters, DeadLetterBounds)
+
+
 @dataclass(frozen=True, slots=True)
 class Durability:
     """How safe a message must be before its publish returns: in memory, on the server's disk, on replicas."""

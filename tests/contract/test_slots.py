@@ -95,14 +95,22 @@ async def live(backend: Any, topic: str, group: str) -> None:
     await live_later(backend, topic)
     await live_dead_letters(backend, topic, group)
     await live_handling(backend, topic, group)
-    token = await backend.take_turn(topic, group, "holder", HOUR)
-    await backend.advance(topic, group, token, expected=ids[-1], to="9999999999999-0")
-    assert await backend.leave_turn(topic, group, token) is True
+    await live_in_sequence(backend, topic, f"{group}:3", ids)
     await live_together(backend, topic, f"{group}:2")
     await live_watching(backend, topic, f"{group}:2")
     await live_following(backend, topic, group)
     await backend.copy_dead(topic, group, [DeadLetter(entries[0], "why")])
     assert await backend.cut(topic, 1000) == 0
+
+
+async def live_in_sequence(backend: Any, topic: str, reader: str, ids: list[str]) -> None:
+    token = await backend.take_turn(topic, reader, "holder", HOUR)
+    stands = await backend.stand(topic, reader, token, "0", await backend.unsubscriptions(topic, reader))
+    await backend.advance(topic, reader, token, expected="0-0", to="9999999999999-0")
+    await backend.place_reader(topic, reader, token, Position(ids[-1], 1, stands.position.epoch))
+    assert await backend.keep_turn(topic, reader, token, HOUR) is True
+    assert await backend.leave_turn(topic, reader, token) is True
+    assert await backend.forget_reader(topic, reader) is True
 
 
 async def live_together(backend: Any, topic: str, group: str) -> None:

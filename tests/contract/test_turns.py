@@ -8,7 +8,16 @@ import redis
 
 from penstock.backend import keys
 from penstock.backend.redis import RedisBackend
-from penstock.errors import AckOutOfSequenceError, ConfigurationError, GroupMissingError, LeaseLostError
+from penstock.backend.survey import Position
+from penstock.backend.turn import Standing
+from penstock.errors import (
+    AckOutOfSequenceError,
+    ConfigurationError,
+    DataLossError,
+    GroupMissingError,
+    LeaseLostError,
+    TopicError,
+)
 from penstock.message.message import Message
 
 LEASE = timedelta(seconds=30)
@@ -136,3 +145,131 @@ async def test_a_full_server_can_still_be_drained_in_sequence(
         await backend.advance(topic, "r", token, expected="0-0", to=entry_id)
     finally:
         admin.config_set("maxmemory", 0)
+
+
+async def stands(backend: RedisBackend, topic: str, token: int, start: str = "0", unsubscriptions: int = 0) -> Standing:
+    standing = await backend.stand(topic, "r", token, start, unsubscriptions)
+    assert standing is not None
+    return standing
+
+
+def noted(admin: "redis.Redis", topic: str) -> tuple[bytes, int | None, int | None]:
+    (row,) = [row for row in admin.xinfo_groups(topic) if row["name"] == b"r"]
+    return row["last-delivered-id"], row["entries-read"], row["lag"]
+
+
+async def test_keeping_a_turn_renews_it_for_its_holder_alone(
+    backend: RedisBackend, topic: str, admin: "redis.Redis"
+) -> None:
+    token = await hold(backend, topic, "a", timedelta(milliseconds=50))
+    expire(admin, topic)
+    assert await backend.keep_turn(topic, "r", token, LEASE) is True  # nobody took it meanwhile
+    assert isinstance(await backend.take_turn(topic, "r", "b", LEASE), timedelta)
+    expire(admin, topic)
+    newer = await hold(backend, topic, "b")
+    assert await backend.keep_turn(topic, "r", token, LEASE) is False
+    await backend.leave_turn(topic, "r", newer)
+    assert await backend.keep_turn(topic, "r", newer, LEASE) is False
+    await hold(backend, topic, "c")
+
+
+async def test_a_clock_that_was_set_back_lengthens_no_lease_by_more_than_itself(
+    backend: RedisBackend, topic: str, admin: "redis.Redis"
+) -> None:
+    lease = timedelta(seconds=2)
+    await hold(backend, topic, "a", lease)
+    hour = 3_600_000
+    admin.hset(keys.turn(topic, "r"), "until", int(admin.hget(keys.turn(topic, "r"), "until")) + hour)
+    waits = [await backend.take_turn(topic, "r", "b", lease) for _ in range(2)]
+    assert all(isinstance(wait, timedelta) and wait <= lease for wait in waits)
+    assert int(admin.hget(keys.turn(topic, "r"), "until")) / 1000 - admin.time()[0] <= 3
+
+
+async def test_a_new_reader_stands_at_its_start_and_its_lag_is_known(
+    backend: RedisBackend, topic: str, admin: "redis.Redis"
+) -> None:
+    token = await hold(backend, topic, "a")
+    assert (await stands(backend, topic, token)).position.id == "0-0"  # it made the stream
+    ids = [await backend.publish(topic, Message(n)) for n in range(6)]
+    expected = {
+        "0": ("0-0", 2), ids[1]: (ids[1], 2), ids[3]: (ids[3], -1), ids[5]: (ids[5], 6), "$": (ids[5], 6)
+    }  # fmt: skip
+    admin.xtrim(topic, minid=ids[2], approximate=False)
+    for start, (id, count) in expected.items():
+        await backend.forget_reader(topic, "r")
+        token = await hold(backend, topic, "a")
+        standing = await stands(backend, topic, token, start, await backend.unsubscriptions(topic, "r"))
+        assert (standing.position.id, standing.position.ordinal) == (id, count), start
+        assert await stands(backend, topic, token, "0", await backend.unsubscriptions(topic, "r")) == standing
+        if count >= 0:
+            assert noted(admin, topic) == (id.encode(), count, 6 - count)
+
+
+async def test_where_a_reader_stands_is_told_to_its_holder_alone(
+    backend: RedisBackend, topic: str, admin: "redis.Redis"
+) -> None:
+    old = await hold(backend, topic, "a")
+    expire(admin, topic)
+    token = await hold(backend, topic, "b")
+    with pytest.raises(LeaseLostError):
+        await backend.stand(topic, "r", old, "0", 0)
+    assert not admin.exists(topic)
+    assert (await stands(backend, topic, token)).crashed is True
+    with pytest.raises(LeaseLostError):
+        await backend.place_reader(topic, "r", old, Position("5-0", 5, ""))
+    await backend.leave_turn(topic, "r", token)
+    token = await hold(backend, topic, "c")
+    assert (await stands(backend, topic, token)).crashed is False
+
+
+async def test_a_reader_whose_group_or_stream_went_away_knows_where_it_was(
+    backend: RedisBackend, topic: str, admin: "redis.Redis"
+) -> None:
+    token = await hold(backend, topic, "a")
+    await stands(backend, topic, token)
+    ids = [await backend.publish(topic, Message(n)) for n in range(4)]
+    await backend.advance(topic, "r", token, expected="0-0", to=ids[1], entries=2)
+    was = (await stands(backend, topic, token)).position
+    admin.xgroup_destroy(topic, "r")
+    restored = await stands(backend, topic, token)
+    assert (restored.position, restored.restored) == (was, True)
+    assert noted(admin, topic) == (ids[1].encode(), 2, 2)
+    admin.delete(topic)
+    await backend.publish(topic, Message(9))
+    for _ in range(2):
+        gone = await stands(backend, topic, token)
+        assert (gone.position, gone.restored) == (was, False)  # in the stream of that epoch, which is no more
+        assert noted(admin, topic)[0] == b"0-0"
+    survey = (await backend.glimpse(topic, "0-0", 1)).survey
+    assert survey is not None
+    assert survey.epoch != was.epoch
+    with pytest.raises(DataLossError):
+        await backend.place_reader(topic, "r", token, was)
+    await backend.place_reader(topic, "r", token, survey.top)
+    assert (await stands(backend, topic, token)).position == survey.top
+
+
+async def test_a_removed_reader_ends_for_those_who_came_before(
+    backend: RedisBackend, topic: str, admin: "redis.Redis"
+) -> None:
+    before = await backend.unsubscriptions(topic, "r")
+    token = await hold(backend, topic, "a")
+    await stands(backend, topic, token)
+    assert await backend.forget_reader(topic, "r") is True
+    assert await backend.forget_reader(topic, "r") is False
+    assert not [row for row in admin.xinfo_groups(topic) if row["name"] == b"r"]
+    newer = await hold(backend, topic, "b")
+    assert newer > token
+    assert await backend.stand(topic, "r", newer, "0", before) is None
+    assert not [row for row in admin.xinfo_groups(topic) if row["name"] == b"r"]
+    await stands(backend, topic, newer, "0", await backend.unsubscriptions(topic, "r"))
+
+
+async def test_a_group_with_consumers_is_no_place_for_a_reader(
+    backend: RedisBackend, topic: str, admin: "redis.Redis"
+) -> None:
+    admin.xgroup_create(topic, "r", "0", mkstream=True)
+    admin.xgroup_createconsumer(topic, "r", "c")
+    token = await hold(backend, topic, "a")
+    with pytest.raises(TopicError, match="a name of its own"):
+        await backend.stand(topic, "r", token, "0", 0)

@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 from penstock.backend import keys
 from penstock.backend.entry import ClaimedMessage, DeadLetter, DeadRecord, Letter, Park, PartialDeliveryState
 from penstock.backend.redis import RedisBackend
+from penstock.backend.survey import Position
 from penstock.message.message import Message
 
 Call: TypeAlias = Callable[[RedisBackend, str], Awaitable[Any]]
@@ -96,6 +97,11 @@ VERBS: dict[str, Call] = {
     "trim": lambda b, t: b.trim(t, "1-1"),
     "cut": lambda b, t: b.cut(t, 1),
     "take_turn": lambda b, t: b.take_turn(t, "r", "me", _HOUR),
+    "keep_turn": lambda b, t: b.keep_turn(t, "r", 1, _HOUR),
+    "unsubscriptions": lambda b, t: b.unsubscriptions(t, "r"),
+    "stand": lambda b, t: b.stand(t, "r", 1, "0", 0),
+    "place_reader": lambda b, t: b.place_reader(t, "r", 1, Position("1-1", 1, "e")),
+    "forget_reader": lambda b, t: b.forget_reader(t, "r"),
     "leave_turn": lambda b, t: b.leave_turn(t, "r", 1),
     "advance": lambda b, t: b.advance(t, "r", 1, expected="0-0", to="1-1"),
 }

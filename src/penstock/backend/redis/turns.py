@@ -1,16 +1,28 @@
 """Sequential reading: one holder at a time, and a position that only it can move."""
 
+import secrets
+from collections.abc import Sequence
 from datetime import timedelta
 
 from penstock.backend import keys
 from penstock.backend.facts import position
+from penstock.backend.redis.links import Word
 from penstock.backend.redis.scripts import load
 from penstock.backend.redis.verbs import Verbs, check_names, entry_id, milliseconds, whole_number
-from penstock.errors import AckOutOfSequenceError, ConfigurationError, LeaseLostError
+from penstock.backend.survey import Position
+from penstock.backend.turn import Standing
+from penstock.errors import (
+    AckOutOfSequenceError,
+    ConfigurationError,
+    DataLossError,
+    GroupMissingError,
+    TopicError,
+    TurnLostError,
+)
 
 
 class Turns(Verbs):
-    """`take_turn`, `leave_turn` and `advance` of the Redis backend."""
+    """The verbs of `TakesTurns` of the Redis backend."""
 
     async def take_turn(self, topic: str, reader: str, holder: str, lease: timedelta) -> int | timedelta:
         check_names(topic, reader)
@@ -22,28 +34,96 @@ class Turns(Verbs):
         )
         return int(value) if granted else timedelta(milliseconds=value)
 
-    async def leave_turn(self, topic: str, reader: str, token: int) -> bool:
-        check_names(topic, reader)
-        whole_number("token", token)
-        doing = f"cannot leave the turn of reader {reader!r} on {topic!r}"
-        return bool(await self._links.script(doing, load("leave_turn"), [keys.turn(topic, reader)], token))
+    async def keep_turn(self, topic: str, reader: str, token: int, lease: timedelta) -> bool:
+        names, lease_ms = _checked(topic, reader, token)[1:], milliseconds("lease", lease, least=1)
+        doing = f"cannot keep the turn of reader {reader!r} on {topic!r}"
+        return bool(await self._links.repeatable_script(doing, load("keep_turn"), names, token, lease_ms))
 
-    async def advance(self, topic: str, reader: str, token: int, *, expected: str, to: str, entries: int = 1) -> None:
+    async def leave_turn(self, topic: str, reader: str, token: int) -> bool:
+        names = _checked(topic, reader, token)[1:]
+        doing = f"cannot leave the turn of reader {reader!r} on {topic!r}"
+        return bool(await self._links.script(doing, load("leave_turn"), names, token))
+
+    async def unsubscriptions(self, topic: str, reader: str) -> int:
         check_names(topic, reader)
-        whole_number("token", token)
+        key = keys.turn(topic, reader)
+        doing = f"cannot look for reader {reader!r} of {topic!r} in {key}"
+        return int(await self._links.command(doing, "HGET", key, "generation") or 0)
+
+    async def stand(self, topic: str, reader: str, token: int, start: str, unsubscriptions: int) -> Standing | None:
+        names = _checked(topic, reader, token)
+        whole_number("unsubscriptions", unsubscriptions, least=0)
+        start = start if start == "$" else entry_id("a reader's start, unless '$',", start)
+        args = (reader, token, start, int(keys.may_create(topic)), keys.OWN_GROUP, secrets.token_hex(8))
+        doing = f"cannot place reader {reader!r} on {topic!r}"
+        try:
+            reply = await self._links.repeatable_script(doing, load("stand"), names, *args, unsubscriptions)
+        except GroupMissingError:
+            raise keys.refusal(topic) from None
+        if reply[0] == b"ended":
+            return None
+        if reply[0] == b"shared":
+            raise TopicError(
+                f"consumers read topic {topic!r} with the group {reader!r}: a sequential reader needs a name of its own"
+            )
+        _check_held(reply, topic, reader, token, "it reads nothing")
+        _, id, count, epoch, restored, crashed, failed_id, failures, told = reply
+        where = Position(id.decode(), int(count), epoch.decode())
+        return Standing(where, bool(restored), bool(crashed), failed_id.decode(), failures, told.decode())
+
+    async def advance(
+        self,
+        topic: str,
+        reader: str,
+        token: int,
+        *,
+        expected: str,
+        to: str,
+        entries: int = 1,
+        ordinal: int | None = None,
+    ) -> None:
+        names = _checked(topic, reader, token)
         whole_number("entries", entries)
         expected, to = entry_id("the expected position", expected), entry_id("the new position", to)
         if position(to) <= position(expected):
             raise ConfigurationError(
                 f"reader {reader!r} of {topic!r} can only move forward, not from {expected} to {to}"
             )
-        names = [topic, keys.turn(topic, reader)]
         doing = f"cannot advance reader {reader!r} of {topic!r}"
-        verdict, value = await self._links.script(doing, load("advance"), names, reader, token, expected, to, entries)
-        if verdict == b"lost":
-            raise LeaseLostError(
-                f"reader {reader!r} of topic {topic!r} has another holder now (token {value.decode() or 'none'}, ours"
-                f" was {token}): {to} was not acknowledged, and will be delivered to the new holder"
+        count: Word = "" if ordinal is None else ordinal
+        args = (reader, token, expected, to, entries, count)
+        reply = await self._links.script(doing, load("advance"), names, *args)
+        _check_held(reply, topic, reader, token, f"{to} was not acknowledged, and will be delivered to the new holder")
+        if reply[0] == b"elsewhere":
+            raise AckOutOfSequenceError(topic, reader, expected, reply[1].decode())
+
+    async def place_reader(self, topic: str, reader: str, token: int, to: Position) -> None:
+        names, id = _checked(topic, reader, token), entry_id("a reader's place", to.id)
+        doing = f"cannot place reader {reader!r} of {topic!r} at {id}"
+        args = (reader, token, id, to.ordinal, to.epoch, keys.OWN_GROUP)
+        reply = await self._links.repeatable_script(doing, load("place_reader"), names, *args)
+        _check_held(reply, topic, reader, token, f"it was not placed at {id}")
+        if reply[0] == b"other":
+            raise DataLossError(
+                f"reader {reader!r} of topic {topic!r} was not placed at {id}: its stream was deleted meanwhile"
             )
-        if verdict == b"elsewhere":
-            raise AckOutOfSequenceError(topic, reader, expected, value.decode())
+
+    async def forget_reader(self, topic: str, reader: str) -> bool:
+        check_names(topic, reader)
+        names, doing = [topic, keys.turn(topic, reader)], f"cannot remove reader {reader!r} of {topic!r}"
+        return bool(await self._links.script(doing, load("forget_reader"), names, reader))
+
+
+def _checked(topic: str, reader: str, token: int) -> list[str]:
+    """The keys of a reader, the turn's last."""
+    check_names(topic, reader)
+    whole_number("token", token)
+    return [topic, keys.turn(topic, reader)]
+
+
+def _check_held(reply: Sequence[bytes], topic: str, reader: str, token: int, so: str) -> None:
+    if reply[0] == b"lost":
+        raise TurnLostError(
+            f"reader {reader!r} of topic {topic!r} has another holder now (token {reply[1].decode() or 'none'}, ours"
+            f" was {token}): {so}"
+        )

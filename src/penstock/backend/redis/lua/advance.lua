@@ -1,7 +1,8 @@
 #!lua flags=allow-oom
 -- Move a sequential reader's position.
 -- KEYS  stream, turn
--- ARGV  group, token, the position the caller believes in, the new position, how many entries lie between
+-- ARGV  group, token, the position the caller believes in, the new position, how many entries lie between, how many were
+--       ever added up to the new position ('' to count on from what the group has)
 -- Gives {'ok', new position}, {'lost', current token} or {'elsewhere', current position}.
 -- Keeps two acks of one message from both counting: only the holder of the turn moves the position, and only from where
 -- it is.
@@ -13,11 +14,15 @@ for _, facts in ipairs(redis.call('XINFO', 'GROUPS', stream)) do
   for i = 1, #facts, 2 do info[facts[i]] = facts[i + 1] end
   if info['name'] == group then
     if info['last-delivered-id'] ~= ARGV[3] then return {'elsewhere', info['last-delivered-id']} end
-    local set = {'XGROUP', 'SETID', stream, group, ARGV[4]}
-    if info['entries-read'] then -- without it the server could not tell the lag any more
-      set[6], set[7] = 'ENTRIESREAD', info['entries-read'] + ARGV[5]
+    local set, count = {'XGROUP', 'SETID', stream, group, ARGV[4]}, -1
+    if ARGV[6] ~= '' then
+      count = ARGV[6]
+    elseif info['entries-read'] then
+      count = string.format('%.0f', info['entries-read'] + ARGV[5])
     end
+    if count ~= -1 then set[6], set[7] = 'ENTRIESREAD', count end -- without it the server could tell no lag any more
     redis.call(unpack(set))
+    redis.call('HSET', KEYS[2], 'at', ARGV[4], 'count', count)
     return {'ok', ARGV[4]}
   end
 end

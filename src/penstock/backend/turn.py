@@ -1,0 +1,29 @@
+"""What a sequential reader is told when it takes its turn."""
+
+from msgspec import Struct
+
+from penstock.backend.survey import Position
+
+
+class Standing(Struct, frozen=True):
+    """Where a sequential reader goes on, and what became of it before."""
+
+    position: Position
+    """Everything up to there is acknowledged. An ordinal of -1 says that nobody counted; an epoch that is not the
+    stream's own says that the reader's stream was deleted."""
+
+    restored: bool = False
+    """The group had vanished, and was made again where the reader stood."""
+
+    crashed: bool = False
+    """Whoever had the turn before did not leave it: what it had begun may be what killed it."""
+
+    failed_id: str = ""
+    """The entry that failed last."""
+
+    failures: int = 0
+    """How often that one failed."""
+
+    told_upto: str = ""
+    """What was deleted one by one up to this id is not missing: it was gone when the reader began. For readers whose
+    entries nobody counted."""

@@ -1,0 +1,136 @@
+"""How far a holder has come, and how much of that the server knows."""
+
+import asyncio
+from collections.abc import Callable
+
+from penstock.backend.base import StreamBackend
+from penstock.changes.turn import Turn
+from penstock.errors import (
+    AckOutOfSequenceError,
+    ChangeStreamIOError,
+    PenstockError,
+    ServerError,
+    ServerUnreachableError,
+    TopicError,
+)
+from penstock.tail.places import Place
+
+_FLUSH_SECONDS = 0.01
+_AGAIN_SECONDS = 0.5
+
+
+class Acks:
+    """Moves the reader's position. With `coalesce` > 1, once for several messages, and up to so many late.
+
+    Only that many can ever be acknowledged and not known to the server, those on their way included: whoever takes over
+    after a crash repeats no more.
+    """
+
+    def __init__(
+        self,
+        backend: StreamBackend,
+        turn: Turn,
+        place: Place,
+        coalesce: int,
+        confirmed: Callable[[int], None],
+        failed: Callable[[PenstockError], None],
+    ) -> None:
+        self._backend = backend
+        self._turn = turn
+        self._coalesce = coalesce
+        self._confirmed = confirmed
+        self._failed = failed
+        self.place = place
+        """Up to there the holder is done."""
+
+        self._known = place
+        self._unknown = 0
+        self._flushing: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._error: PenstockError | None = None
+
+    async def done(self, place: Place) -> None:
+        """The next message, whose place this is, is done. Unless coalesced, the server knows when this returns."""
+        if self._coalesce == 1:
+            await self._advance(place, 1)
+            self.place = place
+            return
+        self._raise_if_failed()
+        if place is not self.place:  # else it was noted, but its caller was cancelled while it waited for room
+            self.place = place
+            self._unknown += 1
+        if self._unknown >= self._coalesce:
+            await self._flushed()
+        elif 2 * self._unknown >= self._coalesce:
+            self._start_flush()
+        elif self._timer is None and self._flushing is None:
+            self._timer = asyncio.get_running_loop().call_later(_FLUSH_SECONDS, self._start_flush)
+
+    async def flush(self) -> None:
+        """Have the server know all that is done."""
+        while self._unknown:
+            await self._flushed()
+
+    def abandon(self) -> None:
+        """The turn is not ours any more: what the server does not know, others will repeat."""
+        self._unknown = 0
+        if self._timer is not None:
+            self._timer.cancel()
+
+    async def _flushed(self) -> None:
+        """Wait until the server knows more than now; raises what kept it from that."""
+        self._start_flush()
+        if self._flushing is not None:
+            await asyncio.wait([self._flushing])
+        self._raise_if_failed()
+
+    def _start_flush(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._flushing is None and self._unknown:
+            self._flushing = asyncio.get_running_loop().create_task(self._flush())
+
+    async def _flush(self) -> None:
+        place, count = self.place, self._unknown
+        try:
+            await self._advance(place, count)
+        except PenstockError as error:
+            self._error = error  # whoever acknowledges next is told
+            self._failed(error)
+            if isinstance(error, ChangeStreamIOError):
+                self._timer = asyncio.get_running_loop().call_later(_AGAIN_SECONDS, self._start_flush)
+        else:
+            self._error = None
+            self._unknown -= count
+        finally:
+            self._flushing = None
+
+    def _raise_if_failed(self) -> None:
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+
+    async def _advance(self, to: Place, entries: int) -> None:
+        try:
+            try:
+                await self._try(to, entries)
+            except ServerUnreachableError:
+                await self._try(to, entries)  # it counts once: if the first did, the position is there already
+        except (ServerError, TopicError) as error:
+            turn = self._turn
+            raise ChangeStreamIOError(
+                f"cannot acknowledge {to.id} of topic {turn.topic!r} for reader {turn.reader!r}: {error}"
+            ) from error
+        self._known = to
+        self._confirmed(entries)
+
+    async def _try(self, to: Place, entries: int) -> None:
+        turn, known = self._turn, self._known
+        try:
+            await self._backend.advance(
+                turn.topic, turn.reader, turn.token, expected=known.id, to=to.id, entries=entries, ordinal=to.ordinal
+            )
+        except AckOutOfSequenceError as error:
+            if error.actual != to.id:
+                raise

@@ -1,0 +1,292 @@
+"""The life of a reader in the background: standing by, having the turn, reading ahead, standing by again."""
+
+import asyncio
+import random
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from msgspec import structs
+
+from penstock.backend.base import StreamBackend
+from penstock.backend.contract.following import Bell
+from penstock.backend.pace import Pace
+from penstock.backend.turn import Standing
+from penstock.changes.acks import Acks
+from penstock.changes.change import Settles
+from penstock.changes.keeper import TurnKeeper
+from penstock.changes.opening import Opening
+from penstock.changes.prefetch import Prefetch
+from penstock.changes.tenure import Tenure
+from penstock.changes.terms import Terms
+from penstock.changes.turn import Turn
+from penstock.changes.waiting import Waiting
+from penstock.delivery.duty import Duty
+from penstock.delivery.janitor import Janitor
+from penstock.errors import (
+    AckOutOfSequenceError,
+    AuthenticationError,
+    PenstockError,
+    ServerError,
+    ServerTooOldError,
+    TopicError,
+    TurnLostError,
+)
+from penstock.events import (
+    Event,
+    GroupRestored,
+    Handled,
+    LeaseLost,
+    Listeners,
+    Lost,
+    Scope,
+    Started,
+    Stopped,
+    Trouble,
+)
+from penstock.tail.places import FIRST_ID, Place
+
+_STANDBY_SECONDS = 0.4
+"""How often those who stand by ask for the turn: one who leaves in good order is followed so soon."""
+
+
+class Ground:
+    """Where a reader reads: the connection, and the thread that keeps its turn, both opened when they are needed."""
+
+    def __init__(self, open: Callable[[], Awaitable[tuple[StreamBackend, TurnKeeper]]], listeners: Listeners) -> None:
+        self.open = open
+        self.listeners = listeners
+
+
+class Reading:
+    """Of one change stream. `tenure` is what it has while it has the turn."""
+
+    def __init__(self, terms: Terms, ground: Ground, opening: Opening, stream: Settles) -> None:
+        self.terms = terms
+        self._ground = ground
+        self._opening = opening
+        self._stream = stream
+        self._backend: StreamBackend
+        self._keeper: TurnKeeper
+        self._bell: Bell
+        self._unsubscriptions: int | None = None
+        self._pace = Pace()
+        self._task: asyncio.Task[None] | None = None
+        self.waiting = Waiting()
+        self.tenure: Tenure | None = None
+        self.forfeited: str | None = None
+        """The message that was being worked on when the turn was lost."""
+
+        self.error: PenstockError | None = None
+        """What keeps it from reading; the next `recv` is to raise it."""
+
+        self.is_ended = False
+
+    def start(self) -> bool:
+        """Begin, unless it has begun, or ended; False then."""
+        if self._task is not None or self.is_ended:
+            return False
+        self._task = asyncio.get_running_loop().create_task(self._run())
+        return True
+
+    async def end(self, *, forget: bool = False) -> None:
+        """Read no more: what is acknowledged is made known, and the turn is free. With `forget`, so is the position."""
+        self.is_ended = True
+        tenure, task, self._task = self.tenure, self._task, None
+        try:
+            if tenure is not None and not forget:
+                await tenure.acks.flush()
+        except PenstockError as error:
+            self._trouble(Scope.SETTLE, error)
+        finally:
+            if task is not None:
+                task.cancel()
+                await asyncio.wait([task])
+            self.waiting.wake()
+        if forget:
+            backend, _ = await self._ground.open()
+            await backend.forget_reader(self.terms.topic, self.terms.reader)
+
+    async def confirm(self, tenure: Tenure) -> None:
+        """Ask whether the turn is still ours: nobody has told us for as long as a lease."""
+        turn, asked_at = tenure.turn, time.monotonic()
+        try:
+            await self._pace.ready()
+            if await self._backend.keep_turn(turn.topic, turn.reader, turn.token, turn.lease):
+                turn.renewed(asked_at)
+                return
+        except ServerError as error:
+            self._pace.failed()
+            self._trouble(Scope.LEASE, error)
+            return
+        turn.lose()
+
+    async def place(self, tenure: Tenure, place: Place) -> None:
+        """Put the reader anywhere, and have it go on from there."""
+        turn = tenure.turn
+        try:
+            await self._backend.place_reader(turn.topic, turn.reader, turn.token, place.to_hold())
+        finally:
+            tenure.over.set()
+            self._close(tenure)
+
+    def failed(self, tenure: Tenure, error: PenstockError) -> None:
+        """What is done could not be made known: if we are not where we believed to be, find out where."""
+        if isinstance(error, TurnLostError):
+            tenure.turn.lose()
+        elif isinstance(error, AckOutOfSequenceError) or isinstance(error.__cause__, TopicError):
+            tenure.over.set()
+            self._close(tenure)
+
+    def tell(self, kind: type[Event], *facts: Any) -> None:
+        self._ground.listeners.emit(kind(*facts, topic=self.terms.topic, group=self.terms.reader))
+
+    async def _run(self) -> None:
+        try:
+            while not self.is_ended:
+                await self._pace.ready()
+                try:
+                    await self._prepare()
+                    await self._hold(await self._take())
+                except PenstockError as error:
+                    self._failed_to_read(error)
+        except Exception as error:
+            # Nothing of ours raises anything else; but whoever waits here must not wait for ever.
+            self.error, self.is_ended = PenstockError(f"the reader of {self.terms.topic!r} has ended: {error!r}"), True
+            raise
+        finally:
+            self.waiting.wake()
+            if self._unsubscriptions is not None:
+                self._bell.close()
+
+    async def _prepare(self) -> None:
+        if self._unsubscriptions is not None:
+            return
+        self._backend, self._keeper = await self._ground.open()
+        known = await self._backend.unsubscriptions(self.terms.topic, self.terms.reader)
+        await self._backend.register(self.terms.topic)
+        self._bell, self._unsubscriptions = self._backend.bell(), known
+
+    async def _take(self) -> Turn:
+        terms = self.terms
+        while True:
+            asked_at = time.monotonic()
+            got = await self._backend.take_turn(terms.topic, terms.reader, terms.holder, terms.lease)
+            if isinstance(got, int):
+                return Turn(terms.topic, terms.reader, got, terms.lease, asked_at)
+            await asyncio.sleep(min(got.total_seconds(), _STANDBY_SECONDS * random.uniform(0.75, 1)))
+
+    async def _hold(self, turn: Turn) -> None:
+        turn.on_lost = self._on_lost
+        turn.is_given_up = lambda: self.waiting.idle_seconds > self.terms.options.timeout.total_seconds()
+        self.waiting.touch()
+        self._keeper.keep(turn)
+        janitor = asyncio.get_running_loop().create_task(self._janitor().run())
+        self.tell(Started, self.terms.holder)
+        try:
+            while not turn.is_lost and not self.is_ended:
+                await self._stand(turn)
+        except TurnLostError:
+            turn.is_lost = True
+        finally:
+            janitor.cancel()
+            self._keeper.drop(turn)
+            if not turn.is_lost:
+                await self._leave(turn)
+            self.tell(Stopped, self.terms.holder)
+
+    async def _stand(self, turn: Turn) -> None:
+        terms = self.terms
+        standing = await self._backend.stand(
+            terms.topic, terms.reader, turn.token, terms.start, self._unsubscriptions or 0
+        )
+        if standing is None:
+            self.is_ended = True  # somebody else has unsubscribed the reader
+            return
+        if standing.restored:
+            self.tell(GroupRestored, standing.position.id, True)
+        tenure = self.tenure = self._tenure(turn, standing)
+        self._pace.succeeded()
+        try:
+            await self._read(tenure)
+        finally:
+            self._close(tenure)
+
+    def _tenure(self, turn: Turn, standing: Standing) -> Tenure:
+        terms, place = self.terms, Place.at(standing.position)
+        if place.ordinal is None and standing.told_upto:
+            place = structs.replace(place, told_upto=standing.told_upto)
+        options = terms.options
+        ahead = Prefetch(self._backend, self._bell, terms.topic, place, options.buffer_size, options.fetch_batch_size)
+        acks = Acks(
+            self._backend, turn, place, terms.coalesce, self._confirmed, lambda error: self.failed(tenure, error)
+        )
+        tenure = Tenure(turn, acks, ahead, self._opening, self._stream)
+        return tenure
+
+    async def _read(self, tenure: Tenure) -> None:
+        """Read ahead until the tenure is over, or what was read to is no place in the stream any more."""
+        over = asyncio.get_running_loop().create_task(tenure.over.wait())
+        reading: asyncio.Task[Any] | None = None
+        try:
+            while not over.done():
+                await self._pace.ready()
+                reading = asyncio.get_running_loop().create_task(tenure.ahead.read(self.waiting.wake))
+                await asyncio.wait([reading, over], return_when=asyncio.FIRST_COMPLETED)
+                if not reading.done():
+                    return
+                try:
+                    gap = reading.result()
+                except ServerError as error:
+                    if isinstance(error, (AuthenticationError, ServerTooOldError)):
+                        raise
+                    self._pace.failed()
+                    self._trouble(Scope.READ, error)
+                    continue
+                if gap is not None:
+                    self.tell(Lost, gap.after, gap.upto or FIRST_ID, gap.count, gap.reason)
+                    return
+                await over
+        finally:
+            over.cancel()
+            if reading is not None:
+                reading.cancel()
+                await asyncio.wait([reading])
+
+    def _close(self, tenure: Tenure) -> None:
+        if self.tenure is tenure:
+            self.tenure = None
+            tenure.acks.abandon()
+            self.waiting.wake()
+
+    def _on_lost(self) -> None:
+        tenure = self.tenure
+        if tenure is None:
+            return
+        tenure.over.set()
+        head = tenure.head
+        self.forfeited = head.id or None if head is not None else None
+        self.tell(LeaseLost, (self.forfeited,) if self.forfeited else ())
+        self._close(tenure)
+
+    async def _leave(self, turn: Turn) -> None:
+        try:
+            await self._backend.leave_turn(turn.topic, turn.reader, turn.token)
+        except PenstockError as error:
+            self._trouble(Scope.LEASE, error)
+
+    def _failed_to_read(self, error: PenstockError) -> None:
+        self._pace.failed()
+        self._trouble(Scope.READ, error)
+        if not isinstance(error, ServerError) or isinstance(error, (AuthenticationError, ServerTooOldError)):
+            self.error = error
+            self.waiting.wake()
+
+    def _confirmed(self, count: int) -> None:
+        self.tell(Handled, count, self.waiting.spent())
+
+    def _trouble(self, scope: Scope, error: BaseException) -> None:
+        self.tell(Trouble, scope, error)
+
+    def _janitor(self) -> Janitor:
+        return Janitor(Duty(self.terms.plan, self._backend, self._ground.listeners))
