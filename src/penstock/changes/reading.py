@@ -36,6 +36,7 @@ from penstock.events import (
     Event,
     GroupRestored,
     Handled,
+    HandlerStuck,
     LeaseLost,
     Listeners,
     Lost,
@@ -81,6 +82,7 @@ class Reading:
         """What keeps it from reading; the next `recv` is to raise it."""
 
         self.is_ended = False
+        self._is_told_stuck = False
 
     def start(self) -> bool:
         """Begin, unless it has begun, or ended; False then."""
@@ -178,7 +180,7 @@ class Reading:
 
     async def _hold(self, turn: Turn) -> None:
         turn.on_lost = self._on_lost
-        turn.is_given_up = lambda: self.waiting.idle_seconds > self.terms.options.timeout.total_seconds()
+        turn.is_given_up = self._is_given_up
         self.waiting.touch()
         self._keeper.keep(turn)
         janitor = asyncio.get_running_loop().create_task(self._janitor().run())
@@ -258,6 +260,18 @@ class Reading:
             self.tenure = None
             tenure.acks.abandon()
             self.waiting.wake()
+
+    def _is_given_up(self) -> bool:
+        """Asked by the thread that keeps the turn."""
+        idle, tenure = self.waiting.idle_seconds, self.tenure
+        if idle <= self.terms.options.timeout.total_seconds():
+            self._is_told_stuck = False
+            return False
+        head = tenure.head if tenure is not None else None
+        if head is not None and head.change is not None and not self._is_told_stuck:
+            self._is_told_stuck = True
+            self.tell(HandlerStuck, head.change.id, head.id, idle, False)
+        return True
 
     def _on_lost(self) -> None:
         tenure = self.tenure

@@ -1,0 +1,224 @@
+"""Several processes stand by for one reader: one takes over when another that has the turn dies, freezes or leaves."""
+
+import asyncio
+import signal
+import subprocess
+import sys
+import tempfile
+import textwrap
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from penstock.backend import keys
+from penstock.errors import LeaseLostError
+from penstock.events import HandlerStuck, LeaseLost, Started
+from penstock.options import ChangeOptions
+from tests.support.sequential import ROOT, Line, Program, Setup, lines
+from tests.support.stage import Stage
+from tests.support.tailing import publish
+
+LEASE = 0.6
+
+
+class Readers:
+    """Processes that read one stream, and what they wrote down."""
+
+    def __init__(self, stage: Stage, path: Path) -> None:
+        self._stage = stage
+        self.path = path
+        self.programs: list[Program] = []
+
+    async def start(self, **setup: object) -> Program:
+        """One more; it has connected when this returns."""
+        program = Program(Setup(str(self.path), self._stage.topic, lease=LEASE, **setup), self._stage.url)
+        self.programs.append(program)
+        await self.until(lambda: any(line.what == "ready" and line.pid == program.pid for line in self.lines()))
+        return program
+
+    def lines(self, *kinds: str, pid: int = 0) -> list[Line]:
+        return [line for line in lines(self.path) if line.what in (kinds or (line.what,)) and pid in (0, line.pid)]
+
+    async def until(self, condition: Callable[[], object], within: float = 15) -> None:
+        async with asyncio.timeout(within):
+            while not condition():
+                await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+def readers(stage: Stage) -> Iterator[Readers]:
+    with tempfile.TemporaryDirectory(prefix="ps-") as directory:
+        opened = Readers(stage, Path(directory) / "log")
+        try:
+            yield opened
+        finally:
+            for program in opened.programs:
+                program.end()
+
+
+async def two(readers: Readers, stage: Stage, **setup: object) -> tuple[Program, Program]:
+    """The one that has the turn, and one that stands by."""
+    holder = await readers.start(**setup)
+    await readers.until(lambda: stage.admin.hget(keys.turn(stage.topic, "ledger"), "holder"))
+    return holder, await readers.start(**setup)
+
+
+async def test_who_is_killed_is_followed_after_its_lease(stage: Stage, readers: Readers) -> None:
+    holder, other = await two(readers, stage, work=0.02)
+    await publish(stage, *range(20))
+    await readers.until(lambda: len(readers.lines("acked", pid=holder.pid)) >= 5)
+    killed = holder.signal(signal.SIGKILL)
+    await readers.until(lambda: readers.lines("start", pid=other.pid))
+    first = readers.lines("start", pid=other.pid)[0]
+    assert 0 < first.at - killed < LEASE + 1
+    await readers.until(lambda: len({line.id for line in readers.lines("acked")}) == 20)
+    acked = readers.lines("acked")
+    assert [line.body["n"] for line in acked] == list(range(20))
+    assert len({line.token for line in acked}) == 2
+    assert [line.token for line in acked] == sorted(line.token for line in acked)
+
+
+async def test_who_leaves_is_followed_at_once(stage: Stage, readers: Readers) -> None:
+    holder, other = await two(readers, stage, work=0.01)
+    await publish(stage, *range(10))
+    await readers.until(lambda: len(readers.lines("acked")) >= 10)
+    left = holder.signal(signal.SIGTERM)
+    await publish(stage, 10)
+    await readers.until(lambda: readers.lines("start", pid=other.pid))
+    assert readers.lines("start", pid=other.pid)[0].at - left < 1
+    assert holder.process.wait(10) == 0
+
+
+async def test_who_was_frozen_past_its_lease_acknowledges_nothing(stage: Stage, readers: Readers) -> None:
+    holder, other = await two(readers, stage, work=0.05)
+    await publish(stage, *range(30))
+    await readers.until(lambda: len(readers.lines("start", pid=holder.pid)) >= 3)
+    frozen = holder.signal(signal.SIGSTOP)
+    await readers.until(lambda: len(readers.lines("acked", pid=other.pid)) >= 3)
+    assert readers.lines("start", pid=other.pid)[0].at - frozen < LEASE + 1
+    holder.signal(signal.SIGCONT)
+    await readers.until(lambda: len({line.id for line in readers.lines("acked")}) == 30)
+    acked = readers.lines("acked")
+    assert [line.body["n"] for line in acked] == list(range(30)), "each counted once, in order"
+    begun = [line for line in readers.lines("start", pid=holder.pid) if line.at < frozen]
+    settled = {line.id for line in readers.lines("acked", "lost", pid=holder.pid)}
+    assert {line.id for line in begun} <= settled
+    assert readers.lines("lost", pid=holder.pid), "it was frozen between two messages: nothing was shown"
+
+
+async def test_who_blocks_its_event_loop_keeps_the_turn(stage: Stage, readers: Readers) -> None:
+    await publish(stage, 0)
+    holder, other = await two(readers, stage, work=2.5 * LEASE, block=True)
+    await readers.until(lambda: readers.lines("acked"))
+    assert [line.pid for line in readers.lines("start")] == [holder.pid]
+    assert not readers.lines("start", pid=other.pid)
+
+
+async def test_what_was_read_ahead_is_not_given_once_the_lease_may_have_run_out(stage: Stage) -> None:
+    await publish(stage, *range(5))
+    async with stage.app.changes(stage.topic, reader="ledger") as changes, stage.another() as other:
+        first = await changes.recv()
+        assert first is not None
+        await first.ack()
+        tenure = changes._reading.tenure
+        assert tenure is not None
+        await stage.until(lambda: len(tenure.ahead._held) == 4)
+        stage.admin.hset(keys.turn(stage.topic, "ledger"), "until", 1)
+        async with other.app.changes(stage.topic, reader="ledger") as successor:
+            theirs = await successor.recv()
+            assert theirs is not None
+            tenure.turn.until = 0  # as it is for a process that was frozen: nobody has told it yet
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.3):
+                    await changes.recv()
+            await theirs.ack()
+        async with asyncio.timeout(5):
+            again = await changes.recv()
+        assert again is not None
+        assert (again.body["n"], again.token > theirs.token > first.token) == (2, True)
+
+
+async def test_who_does_nothing_for_long_loses_the_turn_and_is_told(stage: Stage) -> None:
+    await publish(stage, 0)
+    short = {"lease": timedelta(seconds=0.3), "options": ChangeOptions(timeout=timedelta(seconds=0.2))}
+    async with stage.another() as other:
+        stuck = stage.app.changes(stage.topic, reader="ledger", **short)
+        old = await stuck.recv()
+        assert old is not None
+        async with other.app.changes(stage.topic, reader="ledger", **short) as changes, asyncio.timeout(5):
+            new = await changes.recv()
+            assert new is not None
+            assert (new.entry_id, new.token > old.token) == (old.entry_id, True)
+            with pytest.raises(LeaseLostError):
+                await old.ack()
+            await new.ack()
+    assert [one.entry_id for one in stage.told(HandlerStuck)] == [old.entry_id]
+    assert [one.entry_ids for one in stage.told(LeaseLost)] == [(old.entry_id,)]
+
+
+async def test_only_one_of_many_reads_at_a_time_and_all_get_their_turn(stage: Stage) -> None:
+    await publish(stage, *range(40))
+    served: list[tuple[int, int]] = []
+    active = 0
+
+    async def one(number: int) -> None:
+        nonlocal active
+        async with stage.another() as other:
+            changes = other.app.changes(stage.topic, reader="ledger")
+            for _ in range(5):
+                change = await changes.recv()
+                assert change is not None
+                active += 1
+                assert active == 1
+                await asyncio.sleep(0)
+                served.append((change.body["n"], number))
+                active -= 1
+                await change.ack()
+            await changes.aclose()
+
+    async with asyncio.timeout(20):
+        await asyncio.gather(*(one(number) for number in range(8)))
+    assert [number for number, _ in served] == list(range(40))
+    assert len({name for _, name in served}) == 8
+    assert not stage.told(Started)  # nobody of this app
+
+
+IDLE = """
+    import asyncio, sys, time
+    from penstock import Penstock
+    from penstock.errors import ChangeStreamError
+
+    async def ask(changes):
+        while True:
+            try:
+                await changes.recv()
+            except ChangeStreamError:
+                pass
+
+    async def main(url, topic):
+        async with Penstock.connect(url, logs=None) as app, Penstock.connect(url, logs=None) as other:
+            idle, standing_by = app.changes(topic, reader="r"), other.changes(topic, reader="r")
+            unacked, refused = app.changes(topic + ":one", reader="r"), app.changes(topic + ":no", reader="r")
+            tasks = [asyncio.create_task(ask(one)) for one in (idle, standing_by, unacked, refused)]
+            await asyncio.sleep(0.7)
+            began, used = time.monotonic(), time.process_time()
+            await asyncio.sleep(2)
+            print((time.process_time() - used) / (time.monotonic() - began))
+            for task in tasks:
+                task.cancel()
+
+    asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+async def test_idle_standing_by_unacknowledged_and_refused_readers_together_use_hardly_any_cpu(stage: Stage) -> None:
+    stage.admin.xadd(f"{stage.topic}:one", {"payload": "1"})
+    stage.admin.set(f"{stage.topic}:no", "no stream")
+    done = await asyncio.to_thread(
+        subprocess.run,
+        [sys.executable, "-c", textwrap.dedent(IDLE), stage.url, stage.topic],
+        cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True, timeout=30,
+    )  # fmt: skip
+    assert float(done.stdout) < 0.02, f"{done.stdout} of a core {done.stderr}"

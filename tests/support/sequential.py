@@ -1,0 +1,165 @@
+"""A process that reads a change stream, and writes down what it was given and what became of each acknowledgement.
+
+Its setup is the first argument, as JSON. What happens goes to the file that the setup names, one write per line; times
+are of CLOCK_MONOTONIC, which all processes of one machine share.
+"""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from penstock import Change, ChangeOptions, Changes, Penstock
+from penstock.errors import ChangeStreamError, ChangeStreamIOError, LeaseLostError
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+URL_VARIABLE = "SEQUENTIAL_URL"
+
+
+class Setup(Struct, frozen=True):
+    path: str
+    topic: str
+    reader: str = "ledger"
+    lease: float = 1.0
+    coalesce: int = 1
+    work: float = 0.0
+    """Seconds that each message takes."""
+
+    block: bool = False
+    """The work holds up the event loop."""
+
+    timeout: float = 300.0
+    many: int = 0
+    """End after so many; 0: never."""
+
+
+class Line(Struct, frozen=True, omit_defaults=True):
+    what: str
+    at: float
+    pid: int
+    id: str = ""
+    token: int = 0
+    body: Any = None
+    error: str = ""
+
+
+class Log:
+    def __init__(self, path: str) -> None:
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+
+    def write(self, what: str, change: "Change[Any] | None" = None, error: str = "") -> None:
+        id, token, body = (change.entry_id, change.token, change.body) if change is not None else ("", 0, None)
+        line = msgspec.json.encode(Line(what, time.monotonic(), os.getpid(), id, token, body, error)) + b"\n"
+        assert os.write(self._file, line) == len(line)
+
+
+def lines(path: Path) -> list[Line]:
+    """What was written so far, in the order it happened."""
+    data = path.read_bytes() if path.exists() else b""
+    whole = data[: data.rfind(b"\n") + 1].splitlines()
+    return sorted((msgspec.json.decode(row, type=Line) for row in whole), key=lambda line: line.at)
+
+
+class Program:
+    """The process, as its test has it in hand."""
+
+    def __init__(self, setup: Setup, url: str, module: str = "tests.support.sequential") -> None:
+        self._printed = os.open(f"{setup.path}.out", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", module, msgspec.json.encode(setup).decode()],
+            cwd=ROOT,
+            env={**os.environ, URL_VARIABLE: url},
+            stdin=subprocess.DEVNULL,
+            stdout=self._printed,
+            stderr=self._printed,
+        )
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def signal(self, number: signal.Signals) -> float:
+        """Send it; gives when."""
+        self.process.send_signal(number)
+        return time.monotonic()
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.wait(20)
+        os.close(self._printed)
+
+
+async def settle(change: "Change[Any]", log: Log) -> None:
+    while True:
+        try:
+            await change.ack()
+        except LeaseLostError as error:
+            log.write("lost", change, str(error))
+        except ChangeStreamIOError as error:
+            log.write("unknown", change, str(error))
+            continue
+        except ChangeStreamError as error:
+            log.write("refused", change, str(error))
+        else:
+            log.write("acked", change)
+        return
+
+
+async def read(changes: "Changes[Any]", setup: Setup, log: Log, is_ending: Callable[[], bool]) -> None:
+    done = 0
+    while not is_ending():
+        try:
+            change = await changes.recv()
+        except ChangeStreamError as error:
+            log.write("error", error=str(error))
+            continue
+        if change is None:
+            return
+        log.write("start", change)
+        if setup.block:
+            time.sleep(setup.work)
+        else:
+            await asyncio.sleep(setup.work)
+        await settle(change, log)
+        done += 1
+        if done == setup.many:
+            return
+
+
+async def main(setup: Setup) -> None:
+    log, loop, reading = Log(setup.path), asyncio.get_running_loop(), asyncio.current_task()
+    assert reading is not None
+    async with Penstock.connect(os.environ[URL_VARIABLE]) as app:
+        options = ChangeOptions(timeout=timedelta(seconds=setup.timeout))
+        changes = app.changes(
+            setup.topic,
+            reader=setup.reader,
+            lease=timedelta(seconds=setup.lease),
+            coalesce=setup.coalesce,
+            options=options,
+        )
+        ending = asyncio.Event()
+
+        def leave() -> None:
+            ending.set()
+            closing.append(loop.create_task(changes.aclose()))
+
+        closing: list[asyncio.Task[None]] = []
+        loop.add_signal_handler(signal.SIGTERM, leave)
+        async with changes:
+            log.write("ready")
+            await read(changes, setup, log, ending.is_set)
+    log.write("left")
+
+
+if __name__ == "__main__":
+    asyncio.run(main(msgspec.json.decode(sys.argv[1], type=Setup)))
