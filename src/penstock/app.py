@@ -169,8 +169,8 @@ class Penstock:
         (name,) = self._names_of(topic, "a change stream") if isinstance(topic, str) else self._names_of("")
         terms = Terms(topic=name, reader=reader, start=start_id(start), lease=lease, coalesce=coalesce, options=options)
         opening = Opening(name, self._wires.get(name, _NATIVE), of)
-        ground, publish = Ground(self._sequential, self._listeners), self.bus(name).publish
-        changes: Changes[Any] = Changes(terms, ground, opening, publish)
+        ground, bus = Ground(self._sequential, self._listeners), self.bus(name, group=reader)
+        changes: Changes[Any] = Changes(terms, ground, opening, bus.publish, lambda: bus.dead)
         changes.when_open(self._reading.add, self._reading.discard)
         return changes
 

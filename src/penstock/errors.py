@@ -203,14 +203,14 @@ class ChangeStreamIOError(ChangeStreamError):
 class ChangeMessageError(ChangeStreamError):
     """The next message of a change stream cannot be read, so nothing behind it is given.
 
-    `id` is its entry id: `ack(id)` passes it by, `dead_letter(id)` puts it to the dead letters. `error` says why it
-    cannot be read, and holds the fields as they are stored.
+    `id` is its entry id: `ack(id)` passes it by, `dead_letter(id, reason)` puts it to the dead letters. `error` says
+    why it cannot be read, and holds the fields as they are stored.
     """
 
     def __init__(self, topic: str, reader: str, id: str, error: MalformedError) -> None:
         super().__init__(
             f"reader {reader!r} of topic {topic!r} stands before an entry that it cannot read: {error}; ack({id!r})"
-            f" passes it by, dead_letter({id!r}) puts it to the dead letters"
+            f" passes it by, dead_letter({id!r}, reason) puts it to the dead letters"
         )
         self.id = id
         self.error = error

@@ -280,9 +280,9 @@ async def test_a_user_without_rights_is_told_for_every_verb(
 
 
 KEEP_OFF_THE_TOPIC = {
-    "promote", "take_turn", "keep_turn", "leave_turn", "unsubscriptions", "read_dead", "read_dead, backwards",
-    "count_dead", "replay_dead", "purge_dead", "copy_dead", "bound_dead", "claim_handling", "release_handling",
-    "pause", "resume", "register",
+    "promote", "begin_head", "fail_head", "take_turn", "keep_turn", "leave_turn", "unsubscriptions", "read_dead",
+    "read_dead, backwards", "count_dead", "replay_dead", "purge_dead", "copy_dead", "bound_dead", "claim_handling",
+    "release_handling", "pause", "resume", "register",
 }  # fmt: skip
 
 
@@ -335,6 +335,10 @@ AUXILIARY: list[tuple[Callable[[str], str], str]] = [
     (lambda t: keys.turn(t, "r"), "leave_turn"),
     (lambda t: keys.turn(t, "r"), "unsubscriptions"),
     (lambda t: keys.turn(t, "r"), "stand"),
+    (lambda t: keys.turn(t, "r"), "begin_head"),
+    (lambda t: keys.turn(t, "r"), "fail_head"),
+    (lambda t: keys.turn(t, "r"), "bury_head"),
+    (keys.dead, "bury_head"),
     (lambda t: keys.turn(t, "r"), "place_reader"),
     (lambda t: keys.turn(t, "r"), "forget_reader"),
     (lambda t: keys.turn(t, "r"), "advance"),

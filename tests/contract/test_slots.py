@@ -23,6 +23,7 @@ from penstock.backend.survey import Position
 from penstock.errors import ConfigurationError
 from penstock.message.message import Message
 from tests.support.servers import Server, cluster_of_one
+from tests.support.verbs import leased
 from tests.support.waiting import blocked
 
 NOW = timedelta(0)
@@ -108,6 +109,10 @@ async def live_in_sequence(backend: Any, topic: str, reader: str, ids: list[str]
     stands = await backend.stand(topic, reader, token, "0", await backend.unsubscriptions(topic, reader))
     await backend.advance(topic, reader, token, expected="0-0", to="9999999999999-0")
     await backend.place_reader(topic, reader, token, Position(ids[-1], 1, stands.position.epoch))
+    assert await backend.begin_head(topic, reader, token, "9999999999999-1") == 0
+    assert await backend.fail_head(topic, reader, token, "9999999999999-1") == 1
+    letter = DeadLetter(leased(topic, "9999999999999-1"), "why")
+    await backend.bury_head(topic, reader, token, letter, expected=ids[-1])
     assert await backend.keep_turn(topic, reader, token, HOUR) is True
     assert await backend.leave_turn(topic, reader, token) is True
     assert await backend.forget_reader(topic, reader) is True

@@ -7,18 +7,22 @@ import pytest
 import redis
 
 from penstock.backend import keys
+from penstock.backend.entry import DeadLetter
 from penstock.backend.redis import RedisBackend
 from penstock.backend.survey import Position
-from penstock.backend.turn import Standing
+from penstock.backend.turn import IN_SEQUENCE, Standing
 from penstock.errors import (
     AckOutOfSequenceError,
     ConfigurationError,
     DataLossError,
     GroupMissingError,
     LeaseLostError,
+    ServerOutOfMemoryError,
     TopicError,
+    WrongKeyTypeError,
 )
 from penstock.message.message import Message
+from tests.support.verbs import leased
 
 LEASE = timedelta(seconds=30)
 
@@ -273,3 +277,56 @@ async def test_a_group_with_consumers_is_no_place_for_a_reader(
     token = await hold(backend, topic, "a")
     with pytest.raises(TopicError, match="a name of its own"):
         await backend.stand(topic, "r", token, "0", 0)
+
+
+async def test_a_start_that_nobody_ended_counts_as_a_failure(
+    backend: RedisBackend, topic: str, admin: "redis.Redis"
+) -> None:
+    token = await hold(backend, topic, "a")
+    assert await backend.begin_head(topic, "r", token, "1-0") == 0
+    expire(admin, topic)
+    token = await hold(backend, topic, "b")
+    assert await backend.begin_head(topic, "r", token, "1-0") == 1  # whoever had begun it is dead
+    assert await backend.fail_head(topic, "r", token, "1-0") == 2
+    assert await backend.begin_head(topic, "r", token, "1-0") == 2  # it failed, and nobody died
+    await backend.leave_turn(topic, "r", token)
+    token = await hold(backend, topic, "c")
+    assert await backend.begin_head(topic, "r", token, "1-0") == 2  # left in good order
+    assert (await stands(backend, topic, token)).failures == 2
+    assert (await stands(backend, topic, token)).failed_id == "1-0"
+    assert await backend.begin_head(topic, "r", token, "2-0") == 0
+    for verb in (backend.begin_head, backend.fail_head):
+        with pytest.raises(LeaseLostError):
+            await verb(topic, "r", token - 1, "2-0")
+
+
+async def test_a_buried_entry_is_copied_before_the_position_moves(
+    backend: RedisBackend, topic: str, admin: "redis.Redis"
+) -> None:
+    token = await hold(backend, topic, "a")
+    await stands(backend, topic, token)
+    ids = [await backend.publish(topic, Message(n)) for n in range(2)]
+    letters = [DeadLetter(leased(topic, id), "why", IN_SEQUENCE) for id in ids]
+    with pytest.raises(LeaseLostError):
+        await backend.bury_head(topic, "r", token - 1, letters[0], expected="0-0")
+    admin.set(keys.dead(topic), "in the way")
+    with pytest.raises(WrongKeyTypeError):
+        await backend.bury_head(topic, "r", token, letters[0], expected="0-0")
+    assert noted(admin, topic) == (b"0-0", 0, 2)
+    admin.delete(keys.dead(topic))
+    await backend.bury_head(topic, "r", token, letters[0], expected="0-0")
+    assert noted(admin, topic) == (ids[0].encode(), 1, 1)
+    with pytest.raises(AckOutOfSequenceError) as caught:
+        await backend.bury_head(topic, "r", token, letters[0], expected="0-0")
+    assert caught.value.actual == ids[0]
+    (letter,) = await backend.read_dead(topic)
+    assert (letter.record.entry, letter.record.group, letter.record.reason) == (ids[0], "r", "why")
+    replayed = await backend.replay_dead(topic, "r", [letter], "x")
+    assert "in sequence" in replayed.refused[letter.id]
+    admin.config_set("maxmemory", 1)
+    try:
+        with pytest.raises(ServerOutOfMemoryError):
+            await backend.bury_head(topic, "r", token, letters[1], expected=ids[0])
+    finally:
+        admin.config_set("maxmemory", 0)
+    assert noted(admin, topic) == (ids[0].encode(), 1, 1)

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from penstock import Change, ChangeOptions, Changes, Penstock
+from penstock import Change, ChangeOptions, Changes, OnFailure, Penstock, Retry
 from penstock.errors import ChangeStreamError, ChangeStreamIOError, LeaseLostError
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -38,6 +38,12 @@ class Setup(Struct, frozen=True):
     """The work holds up the event loop."""
 
     timeout: float = 300.0
+    deadly: bool = False
+    """A message with a negative number kills the process."""
+
+    attempts: int = 0
+    """With how many of them a message that fails goes to the dead letters; 0: it stops the stream."""
+
     many: int = 0
     """End after so many; 0: never."""
 
@@ -125,6 +131,8 @@ async def read(changes: "Changes[Any]", setup: Setup, log: Log, is_ending: Calla
         if change is None:
             return
         log.write("start", change)
+        if setup.deadly and change.body["n"] < 0:
+            os.kill(os.getpid(), signal.SIGKILL)
         if setup.block:
             time.sleep(setup.work)
         else:
@@ -139,7 +147,11 @@ async def main(setup: Setup) -> None:
     log, loop, reading = Log(setup.path), asyncio.get_running_loop(), asyncio.current_task()
     assert reading is not None
     async with Penstock.connect(os.environ[URL_VARIABLE]) as app:
-        options = ChangeOptions(timeout=timedelta(seconds=setup.timeout))
+        options = ChangeOptions(
+            timeout=timedelta(seconds=setup.timeout),
+            on_failure=OnFailure.DEAD_LETTER if setup.attempts else OnFailure.STOP,
+            retry=Retry(attempts=setup.attempts or 5),
+        )
         changes = app.changes(
             setup.topic,
             reader=setup.reader,

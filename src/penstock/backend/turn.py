@@ -4,6 +4,9 @@ from msgspec import Struct
 
 from penstock.backend.survey import Position
 
+IN_SEQUENCE = {"read": "in sequence"}
+"""Details of a dead letter that was given up by a sequential reader."""
+
 
 class Standing(Struct, frozen=True):
     """Where a sequential reader goes on, and what became of it before."""

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 from penstock.backend.base import StreamBackend
+from penstock.backend.entry import DeadLetter
 from penstock.changes.turn import Turn
 from penstock.errors import (
     AckOutOfSequenceError,
@@ -52,7 +53,7 @@ class Acks:
     async def done(self, place: Place) -> None:
         """The next message, whose place this is, is done. Unless coalesced, the server knows when this returns."""
         if self._coalesce == 1:
-            await self._advance(place, 1)
+            await self._move(place, 1)
             self.place = place
             return
         self._raise_if_failed()
@@ -65,6 +66,12 @@ class Acks:
             self._start_flush()
         elif self._timer is None and self._flushing is None:
             self._timer = asyncio.get_running_loop().call_later(_FLUSH_SECONDS, self._start_flush)
+
+    async def bury(self, place: Place, letter: DeadLetter) -> None:
+        """The next message, whose place this is, is put to the dead letters; the server knows when this returns."""
+        await self.flush()
+        await self._move(place, 1, letter)
+        self.place = place
 
     async def flush(self) -> None:
         """Have the server know all that is done."""
@@ -94,7 +101,7 @@ class Acks:
     async def _flush(self) -> None:
         place, count = self.place, self._unknown
         try:
-            await self._advance(place, count)
+            await self._move(place, count)
         except PenstockError as error:
             self._error = error  # whoever acknowledges next is told
             self._failed(error)
@@ -111,26 +118,27 @@ class Acks:
         if error is not None:
             raise error
 
-    async def _advance(self, to: Place, entries: int) -> None:
+    async def _move(self, to: Place, entries: int, letter: DeadLetter | None = None) -> None:
         try:
             try:
-                await self._try(to, entries)
+                await self._try(to, entries, letter)
             except ServerUnreachableError:
-                await self._try(to, entries)  # it counts once: if the first did, the position is there already
+                await self._try(to, entries, letter)  # it counts once: if the first did, the position is there already
         except (ServerError, TopicError) as error:
             turn = self._turn
             raise ChangeStreamIOError(
-                f"cannot acknowledge {to.id} of topic {turn.topic!r} for reader {turn.reader!r}: {error}"
+                f"cannot move behind {to.id} in topic {turn.topic!r} for reader {turn.reader!r}: {error}"
             ) from error
         self._known = to
         self._confirmed(entries)
 
-    async def _try(self, to: Place, entries: int) -> None:
-        turn, known = self._turn, self._known
+    async def _try(self, to: Place, entries: int, letter: DeadLetter | None) -> None:
+        turn, known = (self._turn.topic, self._turn.reader, self._turn.token), self._known.id
         try:
-            await self._backend.advance(
-                turn.topic, turn.reader, turn.token, expected=known.id, to=to.id, entries=entries, ordinal=to.ordinal
-            )
+            if letter is None:
+                await self._backend.advance(*turn, expected=known, to=to.id, entries=entries, ordinal=to.ordinal)
+            else:
+                await self._backend.bury_head(*turn, letter, expected=known, ordinal=to.ordinal)
         except AckOutOfSequenceError as error:
             if error.actual != to.id:
                 raise

@@ -1,9 +1,11 @@
 """One message of a change stream, as its reader sees it."""
 
-from typing import Generic, Protocol, TypeVar
+from types import TracebackType
+from typing import Generic, Protocol, Self, TypeVar
 
 from msgspec import Struct
 
+from penstock.delivery.outcome import Reject
 from penstock.message import fields
 from penstock.message.message import Message
 
@@ -16,6 +18,12 @@ class Settles(Protocol):
     topic: str
 
     async def ack(self, entry_id: str, *, token: int | None = None) -> None: ...
+
+    async def retry(self, entry_id: str, error: BaseException | str, *, token: int | None = None) -> None: ...
+
+    async def dead_letter(
+        self, entry_id: str, reason: str, *, error: BaseException | None = None, token: int | None = None
+    ) -> None: ...
 
 
 class Change(Struct, Generic[T], frozen=True, gc=False):
@@ -88,3 +96,29 @@ class Change(Struct, Generic[T], frozen=True, gc=False):
     async def ack(self) -> None:
         """It is done: the next `recv` gives the one behind it. See `ChangeStream.ack`."""
         await self.stream.ack(self.entry_id, token=self.token)
+
+    async def retry(self, error: BaseException | str) -> None:
+        """It failed: have it given again, after a while. See `ChangeStream.retry`."""
+        await self.stream.retry(self.entry_id, error, token=self.token)
+
+    async def reject(self, reason: str) -> None:
+        """Give it up: it goes to the dead letters, and the next one is given."""
+        await self.stream.dead_letter(self.entry_id, reason, token=self.token)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: TracebackType | None) -> bool:
+        """Settle it by how the block ends: it is done, or it failed and comes again, or, by `Reject`, is given up.
+
+        What the block raised is told as an event, and goes no further; but for what ends a task or a process.
+        """
+        if error is None:
+            await self.ack()
+        elif isinstance(error, Reject):
+            await self.stream.dead_letter(self.entry_id, str(error), error=error, token=self.token)
+        elif isinstance(error, Exception):
+            await self.retry(error)
+        else:
+            return False
+        return True

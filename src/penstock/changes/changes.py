@@ -1,6 +1,6 @@
 """The change stream of an app, which can be published to as well."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from penstock.changes.opening import Opening
@@ -9,6 +9,7 @@ from penstock.changes.stream import ChangeStream
 from penstock.changes.terms import Terms
 
 if TYPE_CHECKING:
+    from penstock.bus.letters import DeadLetters
     from penstock.bus.publisher import Receipt
 
 T = TypeVar("T")
@@ -31,9 +32,17 @@ class Publish(Protocol):
 class Changes(ChangeStream[T]):
     """A change stream of an app. Made by `Penstock.changes`."""
 
-    def __init__(self, terms: Terms, ground: Ground, opening: Opening, publish: Publish) -> None:
+    def __init__(
+        self, terms: Terms, ground: Ground, opening: Opening, publish: Publish, dead: "Callable[[], DeadLetters]"
+    ) -> None:
         super().__init__(terms, ground, opening)
         self._publish = publish
+        self._dead = dead
+
+    @property
+    def dead(self) -> "DeadLetters":
+        """The dead letters of this reader. They cannot be replayed: there is no place for them in its order."""
+        return self._dead()
 
     async def publish(
         self,

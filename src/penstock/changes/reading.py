@@ -109,6 +109,13 @@ class Reading:
             backend, _ = await self._ground.open()
             await backend.forget_reader(self.terms.topic, self.terms.reader)
 
+    async def stumble(self, tenure: Tenure, error: PenstockError) -> None:
+        """The head could not be dealt with: go on when the server may be there again, or we know where we are."""
+        self.failed(tenure, error)
+        self._pace.failed()
+        self._trouble(Scope.SETTLE, error)
+        await self._pace.ready()
+
     async def confirm(self, tenure: Tenure) -> None:
         """Ask whether the turn is still ours: nobody has told us for as long as a lease."""
         turn, asked_at = tenure.turn, time.monotonic()
@@ -131,6 +138,12 @@ class Reading:
         finally:
             tenure.over.set()
             self._close(tenure)
+
+    async def mark(self, tenure: Tenure, entry_id: str, *, failed: bool) -> int:
+        """Note that work on a message begins, or failed; how often it failed by now."""
+        turn = tenure.turn
+        note = self._backend.fail_head if failed else self._backend.begin_head
+        return await note(turn.topic, turn.reader, turn.token, entry_id)
 
     def failed(self, tenure: Tenure, error: PenstockError) -> None:
         """What is done could not be made known: if we are not where we believed to be, find out where."""
@@ -223,7 +236,9 @@ class Reading:
         acks = Acks(
             self._backend, turn, place, terms.coalesce, self._confirmed, lambda error: self.failed(tenure, error)
         )
-        tenure = Tenure(turn, acks, ahead, self._opening, self._stream)
+        tenure = Tenure(turn, acks, ahead, self._opening, self._stream, standing)
+        if standing.crashed:
+            tenure.suspects = 1 if terms.coalesce == 1 else terms.coalesce + 1
         return tenure
 
     async def _read(self, tenure: Tenure) -> None:

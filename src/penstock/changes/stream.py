@@ -6,19 +6,25 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Generic, Self, TypeAlias, TypeVar
 
+from msgspec import structs
+
 from penstock.changes.change import Change
+from penstock.changes.letters import letter
 from penstock.changes.opening import Opening
 from penstock.changes.reading import Ground, Reading
 from penstock.changes.tenure import Head, Tenure
 from penstock.changes.terms import Terms
+from penstock.delivery.outcome import Dead, Reject, RetryAfter, Snooze, decide
 from penstock.errors import (
     AckOutOfSequenceError,
+    ChangeMessageError,
     ChangeStreamError,
     ChangeStreamIOError,
     PenstockError,
     TurnLostError,
 )
-from penstock.events import Lost
+from penstock.events import DeadLettered, Failed, Lost
+from penstock.options import OnFailure
 
 T = TypeVar("T")
 Tell: TypeAlias = Callable[["ChangeStream[Any]"], None]
@@ -63,9 +69,10 @@ class ChangeStream(Generic[T]):
                     continue
                 head = tenure.next()
                 if head is not None:
-                    if head.served < 2 or (left := head.due - time.monotonic()) <= 0:
+                    if (left := head.due - time.monotonic()) > 0:
+                        await reading.waiting.news(left)
+                    elif not head.is_special or await self._is_served(tenure, head):
                         return self._served(head)
-                    await reading.waiting.news(left)
                     continue
             self._raise_error()
             await reading.waiting.news()
@@ -83,6 +90,42 @@ class ChangeStream(Generic[T]):
         tenure, head = self._outstanding(entry_id, token)
         with self._settling(tenure, head, f"cannot acknowledge {entry_id}"):
             await tenure.acks.done(head.place)
+            if head.is_suspect:
+                await tenure.acks.flush()  # were we killed by the next one, this one would be blamed too
+
+    async def retry(self, entry_id: str, error: BaseException | str, *, token: int | None = None) -> None:
+        """The message that `recv` returned failed: it is given again after a while, and nothing behind it before.
+
+        How long it waits, and how often, the options say: `retry`. When its attempts are used up, and the policy is
+        `OnFailure.DEAD_LETTER`, it goes to the dead letters. `Reject` sends it there at once; `Snooze` puts it off
+        without spending an attempt. Raises as `ack` does.
+        """
+        tenure, head = self._outstanding(entry_id, token)
+        change, options = head.change, self._reading.terms.options
+        if change is None:
+            raise AckOutOfSequenceError(self.topic, self.reader, entry_id, "no message")
+        cause = error if isinstance(error, BaseException) else RuntimeError(error)
+        outcome = decide(cause, change.attempt, options.retry)
+        self._reading.tell(Failed, change.id, head.id, change.type, change.attempt, cause)
+        if isinstance(outcome, Dead) and (isinstance(cause, Reject) or options.on_failure is OnFailure.DEAD_LETTER):
+            await self.dead_letter(entry_id, outcome.reason, error=cause, token=token)
+            return
+        attempt = change.attempt
+        if not isinstance(cause, Snooze):
+            with self._moved_on(tenure), self._saying(f"cannot note that {entry_id} failed"):
+                attempt = 1 + await self._reading.mark(tenure, head.id, failed=True)
+        delay = outcome.delay if isinstance(outcome, RetryAfter) else options.retry.delay(change.attempt)
+        head.put_off(attempt, delay.total_seconds())
+        self._reading.waiting.touch()
+
+    async def dead_letter(
+        self, entry_id: str, reason: str, *, error: BaseException | None = None, token: int | None = None
+    ) -> None:
+        """The message that `recv` returned, or could not read, goes to the dead letters; the next one is given then.
+
+        Raises as `ack` does.
+        """
+        await self._bury(*self._outstanding(entry_id, token), reason, error)
 
     async def accept_loss(self) -> None:
         """Go on behind what `recv` says is missing. Does nothing if nothing is."""
@@ -156,16 +199,54 @@ class ChangeStream(Generic[T]):
         at = head.id if head is not None else ""
         raise AckOutOfSequenceError(self.topic, self.reader, entry_id, at or "no message")
 
+    async def _is_served(self, tenure: Tenure, head: Head) -> bool:
+        """Whether a head that is no common one is to be served; else it was dealt with, or must be looked at again."""
+        options = self._reading.terms.options
+        buries = options.on_failure is OnFailure.DEAD_LETTER
+        try:
+            if buries and isinstance(head.error, ChangeMessageError):
+                await self._bury(tenure, head, head.error.error.reason, None)
+                return False
+            if head.is_suspect and not head.is_marked and head.change is not None:
+                failures = await self._reading.mark(tenure, head.id, failed=False)
+                head.is_marked = True
+                head.change = structs.replace(head.change, attempt=failures + 1)
+                if buries and failures >= options.retry.attempts:
+                    reason = f"it was begun {failures} times, and whoever did so failed, died or lost its lease"
+                    await self._bury(tenure, head, reason, None)
+                    return False
+        except PenstockError as error:
+            await self._reading.stumble(tenure, error)
+            return False
+        return True
+
+    async def _bury(self, tenure: Tenure, head: Head, reason: str, error: BaseException | None) -> None:
+        unread = head.error.error if isinstance(head.error, ChangeMessageError) else None
+        entry, what = head.entry, head.change or unread
+        if entry is None or what is None:
+            raise AckOutOfSequenceError(self.topic, self.reader, head.id, "no message")
+        buried = letter(self.topic, entry, what, reason, error)
+        with self._settling(tenure, head, f"cannot dead-letter {head.id}"):
+            await tenure.acks.bury(head.place, buried)
+        id = head.change.id if head.change is not None else None
+        self._reading.tell(DeadLettered, id, head.id, buried.entry.state.attempt, reason, buried.error)
+
+    @contextmanager
+    def _moved_on(self, tenure: Tenure) -> Iterator[None]:
+        """If what is done in here shows that we are not where we believed to be, find out where we are."""
+        try:
+            yield
+        except PenstockError as error:
+            self._reading.failed(tenure, error)
+            raise
+
     @contextmanager
     def _settling(self, tenure: Tenure, head: Head, cannot: str) -> Iterator[None]:
         """Whatever is done in here settles the head; if it fails, the head stays, unless we are not where we were."""
         head.is_settling = True
         try:
-            with self._saying(cannot):
+            with self._moved_on(tenure), self._saying(cannot):
                 yield
-        except PenstockError as error:
-            self._reading.failed(tenure, error)
-            raise
         finally:
             head.is_settling = False
         waiting = self._reading.waiting

@@ -4,7 +4,10 @@ import asyncio
 import time
 from typing import Any
 
+from msgspec import structs
+
 from penstock.backend.entry import Stored
+from penstock.backend.turn import Standing
 from penstock.changes.acks import Acks
 from penstock.changes.change import Change, Settles
 from penstock.changes.opening import Opening
@@ -21,7 +24,19 @@ _AGAIN_AT_MOST = 1.0
 class Head:
     """What is served until it is settled: a change, or why there is none."""
 
-    __slots__ = ("change", "due", "entry", "error", "gap", "is_settling", "place", "served", "started")
+    __slots__ = (
+        "change",
+        "due",
+        "entry",
+        "error",
+        "gap",
+        "is_marked",
+        "is_settling",
+        "is_suspect",
+        "place",
+        "served",
+        "started",
+    )
 
     def __init__(self, place: Place) -> None:
         self.place = place
@@ -31,6 +46,8 @@ class Head:
         self.gap: Gap | None = None
         self.served = 0
         self.is_settling = False
+        self.is_suspect = False
+        self.is_marked = False
         self.due = 0.0
         self.started = time.monotonic()
 
@@ -40,11 +57,24 @@ class Head:
         return "" if self.entry is None else self.entry.id
 
     @property
+    def is_special(self) -> bool:
+        """It cannot simply be given."""
+        return self.error is not None or self.is_suspect
+
+    @property
     def names(self) -> tuple[str, ...]:
         """What it is called in an `ack`."""
         if self.entry is None:
             return ()
         return (self.entry.id,) if self.change is None else (self.entry.id, self.change.message.id)
+
+    def put_off(self, attempt: int, seconds: float) -> None:
+        """It is given again under this number, no sooner than so many seconds from now."""
+        if self.change is not None:
+            self.change = structs.replace(self.change, attempt=attempt)
+        self.served = 0
+        self.is_marked = False
+        self.due = time.monotonic() + seconds
 
     def serve(self) -> Change[Any]:
         """Give, or raise, it. Whoever asks for it over and over is made to wait longer and longer."""
@@ -60,10 +90,17 @@ class Head:
 class Tenure:
     """One holding of the turn, from one place on."""
 
-    def __init__(self, turn: Turn, acks: Acks, ahead: Prefetch, opening: Opening, stream: Settles) -> None:
+    def __init__(
+        self, turn: Turn, acks: Acks, ahead: Prefetch, opening: Opening, stream: Settles, standing: Standing
+    ) -> None:
         self.turn = turn
         self.acks = acks
         self.ahead = ahead
+        self.suspects = 0
+        """So many of the next may be what killed whoever had the turn before."""
+
+        self._failed_id = standing.failed_id
+        self._failures = standing.failures
         self.over = asyncio.Event()
         self.head: Head | None = None
         self._opening = opening
@@ -87,5 +124,9 @@ class Tenure:
         except MalformedError as error:
             head.error = ChangeMessageError(turn.topic, turn.reader, thing.id, error)
         else:
-            head.change = Change(message.body, message, thing.id, turn.token, 1, self._stream)
+            attempt = 1 + (self._failures if thing.id == self._failed_id else 0)
+            head.change = Change(message.body, message, thing.id, turn.token, attempt, self._stream)
+            if self.suspects:
+                self.suspects -= 1
+                head.is_suspect = True
         return head

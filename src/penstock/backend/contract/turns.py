@@ -7,6 +7,7 @@ is ever pending: whoever has the turn reads ahead as it likes, and moves the cur
 from datetime import timedelta
 from typing import Protocol
 
+from penstock.backend.entry import DeadLetter
 from penstock.backend.survey import Position
 from penstock.backend.turn import Standing
 
@@ -61,6 +62,28 @@ class TakesTurns(Protocol):
         `ordinal` is how many entries were ever added up to `to`, where the caller knows. Raises `LeaseLostError` if
         somebody else took the turn meanwhile, `AckOutOfSequenceError` if the position is not `expected`; nothing has
         moved then.
+        """
+        ...
+
+    async def begin_head(self, topic: str, reader: str, token: int, entry_id: str) -> int:
+        """Note that work begins on the next entry; how often it failed by now. Atomic; counts once.
+
+        If it is noted a second time, and was neither acknowledged, failed nor left in good order between, then whoever
+        had begun it is dead, and that counts as a failure. Raises `LeaseLostError` if the turn is not ours.
+        """
+        ...
+
+    async def fail_head(self, topic: str, reader: str, token: int, entry_id: str) -> int:
+        """Note that work on the next entry failed; how often by now. Atomic; counts once, as `begin_head`."""
+        ...
+
+    async def bury_head(
+        self, topic: str, reader: str, token: int, letter: DeadLetter, *, expected: str, ordinal: int | None = None
+    ) -> None:
+        """As `advance` over the one entry of `letter`, which is put to the dead letters first. Atomic; counts once.
+
+        Such a letter cannot be replayed: it has no place in its reader's order any more. Refused by a server that is
+        out of memory; nothing has moved then.
         """
         ...
 

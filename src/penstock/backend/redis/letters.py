@@ -17,6 +17,7 @@ from penstock.backend.redis.verbs import (
     range_bound,
     whole_number,
 )
+from penstock.backend.turn import IN_SEQUENCE
 from penstock.message import fields
 
 _FIRST_PAGE = 10
@@ -127,6 +128,8 @@ def _refusal(letter: Letter, topic: str, group: str) -> str | None:
         return "what it holds is no message: it was put aside in a form that nobody can open"
     if record.group != group:
         return f"group {record.group!r} gave it up, not {group!r}: replay it for that group"
+    if IN_SEQUENCE.items() <= record.details.items():
+        return f"reader {group!r} reads in sequence, where it has no place any more: publish it again"
     if record.lost:
         return "it was trimmed or deleted before it was settled: only its id is left"
     if record.packed:

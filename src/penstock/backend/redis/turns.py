@@ -5,7 +5,9 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from penstock.backend import keys
+from penstock.backend.entry import DeadLetter
 from penstock.backend.facts import position
+from penstock.backend.parcel import dead_fields
 from penstock.backend.redis.links import Word
 from penstock.backend.redis.scripts import load
 from penstock.backend.redis.verbs import Verbs, check_names, entry_id, milliseconds, whole_number
@@ -94,6 +96,32 @@ class Turns(Verbs):
         args = (reader, token, expected, to, entries, count)
         reply = await self._links.script(doing, load("advance"), names, *args)
         _check_held(reply, topic, reader, token, f"{to} was not acknowledged, and will be delivered to the new holder")
+        if reply[0] == b"elsewhere":
+            raise AckOutOfSequenceError(topic, reader, expected, reply[1].decode())
+
+    async def begin_head(self, topic: str, reader: str, token: int, entry_id: str) -> int:
+        return await self._note_head(topic, reader, token, entry_id, 0)
+
+    async def fail_head(self, topic: str, reader: str, token: int, entry_id: str) -> int:
+        return await self._note_head(topic, reader, token, entry_id, 1)
+
+    async def _note_head(self, topic: str, reader: str, token: int, head: str, failed: int) -> int:
+        names, head = _checked(topic, reader, token)[1:], entry_id("the entry in hand", head)
+        doing = f"cannot note what becomes of {head} for reader {reader!r} of {topic!r}"
+        args = (token, head, failed, secrets.token_hex(8))
+        reply = await self._links.repeatable_script(doing, load("note_head"), names, *args)
+        _check_held(reply, topic, reader, token, f"nothing was noted of {head}")
+        return int(reply[1])
+
+    async def bury_head(
+        self, topic: str, reader: str, token: int, letter: DeadLetter, *, expected: str, ordinal: int | None = None
+    ) -> None:
+        names = [*_checked(topic, reader, token), self._dead(topic)]
+        expected, to = entry_id("the expected position", expected), entry_id("the entry to bury", letter.entry.id)
+        doing = f"cannot dead-letter {to} for reader {reader!r} of {topic!r}"
+        args = (reader, token, expected, to, "" if ordinal is None else ordinal, *dead_fields(letter, topic, reader))
+        reply = await self._links.script(doing, load("bury_head"), names, *args)
+        _check_held(reply, topic, reader, token, f"{to} was not dead-lettered")
         if reply[0] == b"elsewhere":
             raise AckOutOfSequenceError(topic, reader, expected, reply[1].decode())
 
