@@ -108,7 +108,7 @@ async def live_in_sequence(backend: Any, topic: str, reader: str, ids: list[str]
     token = await backend.take_turn(topic, reader, "holder", HOUR)
     stands = await backend.stand(topic, reader, token, "0", await backend.unsubscriptions(topic, reader))
     await backend.advance(topic, reader, token, expected="0-0", to="9999999999999-0")
-    await backend.place_reader(topic, reader, token, Position(ids[-1], 1, stands.position.epoch))
+    await backend.place_reader(topic, reader, token, Position(ids[-1], 1, stands.position.epoch), snapshot=True)
     assert await backend.begin_head(topic, reader, token, "9999999999999-1") == 0
     assert await backend.fail_head(topic, reader, token, "9999999999999-1") == 1
     letter = DeadLetter(leased(topic, "9999999999999-1"), "why")

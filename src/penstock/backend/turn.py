@@ -27,6 +27,9 @@ class Standing(Struct, frozen=True):
     failures: int = 0
     """How often that one failed."""
 
+    snapshot: bool = False
+    """It was placed where a snapshot was taken, once."""
+
     told_upto: str = ""
     """What was deleted one by one up to this id is not missing: it was gone when the reader began. For readers whose
     entries nobody counted."""

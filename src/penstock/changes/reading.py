@@ -11,6 +11,7 @@ from msgspec import structs
 from penstock.backend.base import StreamBackend
 from penstock.backend.contract.following import Bell
 from penstock.backend.pace import Pace
+from penstock.backend.survey import Position, Survey
 from penstock.backend.turn import Standing
 from penstock.changes.acks import Acks
 from penstock.changes.change import Settles
@@ -26,6 +27,7 @@ from penstock.delivery.janitor import Janitor
 from penstock.errors import (
     AckOutOfSequenceError,
     AuthenticationError,
+    DataLossError,
     PenstockError,
     ServerError,
     ServerTooOldError,
@@ -130,11 +132,27 @@ class Reading:
             return
         turn.lose()
 
-    async def place(self, tenure: Tenure, place: Place) -> None:
+    async def held(self) -> Tenure | None:
+        """Wait until we have the turn; None if the stream was closed."""
+        while not self.is_ended and self.tenure is None:
+            error, self.error = self.error, None
+            if error is not None:
+                raise error
+            await self.waiting.news()
+        return self.tenure
+
+    async def look(self, id: str) -> Survey:
+        """How the topic stands, seen from this place."""
+        survey = (await self._backend.glimpse(self.terms.topic, id, 1)).survey
+        if survey is None:
+            raise DataLossError(f"topic {self.terms.topic!r} was deleted meanwhile")
+        return survey
+
+    async def place(self, tenure: Tenure, to: Position, *, snapshot: bool = False, told_upto: str = "") -> None:
         """Put the reader anywhere, and have it go on from there."""
-        turn = tenure.turn
+        turn = (tenure.turn.topic, tenure.turn.reader, tenure.turn.token)
         try:
-            await self._backend.place_reader(turn.topic, turn.reader, turn.token, place.to_hold())
+            await self._backend.place_reader(*turn, to, snapshot=snapshot, told_upto=told_upto)
         finally:
             tenure.over.set()
             self._close(tenure)
@@ -222,6 +240,7 @@ class Reading:
             self.tell(GroupRestored, standing.position.id, True)
         tenure = self.tenure = self._tenure(turn, standing)
         self._pace.succeeded()
+        self.waiting.wake()
         try:
             await self._read(tenure)
         finally:

@@ -99,6 +99,7 @@ class Tenure:
         self.suspects = 0
         """So many of the next may be what killed whoever had the turn before."""
 
+        self.has_snapshot = standing.snapshot
         self._failed_id = standing.failed_id
         self._failures = standing.failures
         self.over = asyncio.Event()

@@ -87,9 +87,12 @@ class TakesTurns(Protocol):
         """
         ...
 
-    async def place_reader(self, topic: str, reader: str, token: int, to: Position) -> None:
+    async def place_reader(
+        self, topic: str, reader: str, token: int, to: Position, *, snapshot: bool = False, told_upto: str = ""
+    ) -> None:
         """Put the reader's position anywhere in the stream of that epoch, also further back. Atomic, idempotent.
 
+        `snapshot` and `told_upto` are what `stand` is to tell from then on, see `Standing`.
         Raises `LeaseLostError` if the turn is not ours, `DataLossError` if the stream is not that one any more.
         """
         ...

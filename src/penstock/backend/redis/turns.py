@@ -69,9 +69,16 @@ class Turns(Verbs):
                 f"consumers read topic {topic!r} with the group {reader!r}: a sequential reader needs a name of its own"
             )
         _check_held(reply, topic, reader, token, "it reads nothing")
-        _, id, count, epoch, restored, crashed, failed_id, failures, told = reply
-        where = Position(id.decode(), int(count), epoch.decode())
-        return Standing(where, bool(restored), bool(crashed), failed_id.decode(), failures, told.decode())
+        _, id, count, epoch, restored, crashed, failed_id, failures, snapshot, told = reply
+        return Standing(
+            Position(id.decode(), int(count), epoch.decode()),
+            restored=bool(restored),
+            crashed=bool(crashed),
+            failed_id=failed_id.decode(),
+            failures=failures,
+            snapshot=bool(snapshot),
+            told_upto=told.decode(),
+        )
 
     async def advance(
         self,
@@ -125,10 +132,12 @@ class Turns(Verbs):
         if reply[0] == b"elsewhere":
             raise AckOutOfSequenceError(topic, reader, expected, reply[1].decode())
 
-    async def place_reader(self, topic: str, reader: str, token: int, to: Position) -> None:
+    async def place_reader(
+        self, topic: str, reader: str, token: int, to: Position, *, snapshot: bool = False, told_upto: str = ""
+    ) -> None:
         names, id = _checked(topic, reader, token), entry_id("a reader's place", to.id)
         doing = f"cannot place reader {reader!r} of {topic!r} at {id}"
-        args = (reader, token, id, to.ordinal, to.epoch, keys.OWN_GROUP)
+        args = (reader, token, id, to.ordinal, to.epoch, keys.OWN_GROUP, int(snapshot), told_upto)
         reply = await self._links.repeatable_script(doing, load("place_reader"), names, *args)
         _check_held(reply, topic, reader, token, f"it was not placed at {id}")
         if reply[0] == b"other":

@@ -9,7 +9,7 @@ local known = redis.call('HEXISTS', KEYS[2], 'epoch')
 if redis.call('EXISTS', KEYS[1]) == 1 and redis.call('XGROUP', 'DESTROY', KEYS[1], ARGV[1]) == 1 then known = 1 end
 redis.call(
   'HDEL', KEYS[2], 'holder', 'until', 'lease', 'at', 'count', 'epoch', 'crashed', 'head', 'failed', 'begun', 'noted',
-  'told'
+  'told', 'snapshot'
 )
 redis.call('HINCRBY', KEYS[2], 'generation', 1)
 return known

@@ -2,7 +2,7 @@
 -- Put a sequential reader's position wherever its holder says.
 -- KEYS  stream, turn
 -- ARGV  group, token, entry id, how many entries were ever added up to it (-1 if nobody knows), the stream's epoch, the
---       name of our own group
+--       name of our own group, '1' if it is where a snapshot was taken, up to which id what was deleted is not missing
 -- Gives {'ok'}, {'lost', current token} or {'other'}: the stream is not that one (any more).
 -- Keeps anybody but the holder from moving it, and the position from meaning another stream than the holder saw.
 local stream = KEYS[1]
@@ -20,5 +20,6 @@ local set = {'XGROUP', 'SETID', stream, ARGV[1], ARGV[3]}
 if ARGV[4] ~= '-1' then set[6], set[7] = 'ENTRIESREAD', ARGV[4] end
 local done = redis.pcall(unpack(set))
 if done.err then return done end
-redis.call('HSET', KEYS[2], 'at', ARGV[3], 'count', ARGV[4], 'epoch', ARGV[5])
+redis.call('HSET', KEYS[2], 'at', ARGV[3], 'count', ARGV[4], 'epoch', ARGV[5], 'told', ARGV[8])
+if ARGV[7] == '1' then redis.call('HSET', KEYS[2], 'snapshot', '1') end
 return {'ok'}

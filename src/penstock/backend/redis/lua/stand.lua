@@ -5,7 +5,8 @@
 --       to become the stream's epoch if it has none, how often the reader was unsubscribed when the caller came
 -- Gives {'ok', entry id, how many were ever added up to it (-1 if nobody knows), epoch of the stream of that position,
 -- 1 if the group had vanished and was made again there, 1 if the last holder did not leave, the entry that failed last,
--- how often, up to which id entries were deleted one by one before the reader began}, {'lost', current token}, {'ended'}, or {'shared'} if consumers read with that group.
+-- how often, 1 if it was placed where a snapshot was taken, up to which id entries were deleted one by one before the
+-- reader began}, {'lost', current token}, {'ended'}, or {'shared'} if consumers read with that group.
 -- Keeps a reader from passing by anything in silence: what is noted beside the stream outlives it, so on another stream
 -- of that name the position is still the one in the old stream, which the caller can tell from the epoch.
 local stream, group = KEYS[1], ARGV[1]
@@ -14,7 +15,8 @@ if kind ~= 'stream' and kind ~= 'none' then
   return redis.error_reply('WRONGTYPE ' .. stream .. ' is a ' .. kind .. ', not a stream')
 end
 local turn = redis.call(
-  'HMGET', KEYS[2], 'token', 'holder', 'generation', 'at', 'count', 'epoch', 'crashed', 'head', 'failed', 'told'
+  'HMGET', KEYS[2], 'token', 'holder', 'generation', 'at', 'count', 'epoch', 'crashed', 'head', 'failed', 'told',
+  'snapshot'
 )
 if turn[1] ~= ARGV[2] or not turn[2] then return {'lost', turn[1] or ''} end
 if (turn[3] or '0') ~= ARGV[7] then return {'ended'} end
@@ -79,4 +81,7 @@ if not of or of == epoch then
   at, count, of = theirs['last-delivered-id'], theirs['entries-read'] or '-1', epoch
   redis.call('HSET', KEYS[2], 'at', at, 'count', count, 'epoch', of)
 end
-return {'ok', at, count, of, restored, turn[7] == ARGV[2] and 1 or 0, turn[8] or '', tonumber(turn[9] or 0), told}
+return {
+  'ok', at, count, of, restored, turn[7] == ARGV[2] and 1 or 0, turn[8] or '', tonumber(turn[9] or 0),
+  turn[11] and 1 or 0, told,
+}
