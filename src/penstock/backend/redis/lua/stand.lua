@@ -68,7 +68,7 @@ if not theirs then
     redis.call('HSET', KEYS[2], 'told', told)
   end
   -- Without the count the server could tell no lag once the reader is behind.
-  if known ~= '-1' then redis.call('XGROUP', 'SETID', stream, group, id, 'ENTRIESREAD', known) end
+  if tonumber(known) >= 0 then redis.call('XGROUP', 'SETID', stream, group, id, 'ENTRIESREAD', known) end
   theirs = {['last-delivered-id'] = id, ['entries-read'] = known}
 end
 if not epoch then
