@@ -100,7 +100,10 @@ def test_a_fence_that_must_do_without_transactions_says_so(
     allow([*rights["any"], *rights["fence"], "-multi"])
     write(server, topic, "fence")
     assert set(numbers_in(admin, topic)) == set(range(60))
-    assert f"have no transactions (MULTI, DISCARD): the rows for '{topic}' go by scripts" in caplog.text
+    assert (
+        f"have no transactions (MULTI, EXEC, XSETID, see docs/spark.md): the rows for '{topic}' go by scripts"
+        in caplog.text
+    )
 
 
 @pytest.mark.parametrize("delivery", DELIVERIES)

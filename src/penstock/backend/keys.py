@@ -59,14 +59,9 @@ def fence(topic: str, query: str) -> str:
     return _aux(topic, "fence", query)
 
 
-def fence_of_part(topic: str, query: str, part: int) -> str:
-    """Changes when another attempt takes over the part: writers watch it."""
-    return _aux(topic, "fence", query, str(part))
-
-
-def fence_of_batch(topic: str, query: str) -> str:
-    """Changes when a batch is done: writers watch it."""
-    return _aux(topic, "fence", query, "done")
+def valve(topic: str) -> str:
+    """How a stream was when a transaction of a sink began; it is there only within that."""
+    return _aux(topic, "valve")
 
 
 def handled(topic: str, group: str, message_id: str, replay_id: str = "") -> str:

@@ -49,15 +49,11 @@ class Completion:
         rows: Counter[str] = Counter()
         for task in tasks:
             rows.update(task.rows)
-        parts = [task.attempt.part for task in tasks]
         for stream, count in sorted(rows.items()):
-            self._finish(link, tasks[0].attempt, parts, stream, count)
+            self._finish(link, tasks[0].attempt, stream, count)
 
-    def _finish(self, link: BlockingLink, at: Attempt, parts: Sequence[int], stream: str, rows: int) -> None:
+    def _finish(self, link: BlockingLink, at: Attempt, stream: str, rows: int) -> None:
         where = [keys.fence(stream, at.query), keys.written(stream, at.query, at.batch)]
-        if self.delivery == "fence":
-            where += [keys.fence_of_batch(stream, at.query)]
-            where += [keys.fence_of_part(stream, at.query, part) for part in parts]
         doing = f"noting that batch {at.batch} of query {at.query} is in {stream!r}"
         by = "parts" if self.delivery == "fence" else "ids"
         words = (at.batch, self.keep_ms, rows, by, int(self.note))

@@ -36,6 +36,7 @@ from penstock.spark.sink.delivery import (
     Mode,
     Newest,
     Request,
+    Step,
     accounts_for,
     added,
     appends,
@@ -46,6 +47,7 @@ from penstock.spark.sink.delivery import (
 from penstock.spark.sink.envelopes import canonical_ids
 from penstock.spark.sink.fence import Fence
 from penstock.spark.sink.rows import Rows
+from penstock.spark.sink.valve import Valved, cuts
 from penstock.spark.sink.words import Column, flowing, joined_rows, word, words
 
 
@@ -66,17 +68,35 @@ class AtLeastOnce(Mode):
         return accounts_for(link, newest.stream, newest.id)
 
 
-class Batch(Mode):
+class Batch(Valved):
     script = "sink_batch"
     needs_id = True
+    notes_ids = True
 
     def __init__(self, attempt: Attempt) -> None:
         super().__init__(attempt)
         self._requests = 0
+        self._noted: dict[str, str] = {}
+
+    def field(self, stream: str) -> str:
+        return f"at/{self.attempt.token}"
 
     def request(self, rows: Rows) -> Request:
         rows = without_copies(rows, rows.ids)
-        at, stream, names = self.attempt, rows.stream, rows.names
+        if self._by_script:
+            self._requests += 1
+            return self.as_script(Request(rows, b"", number=self._requests))
+        steps = [self._step(rows.stream, stop) for _, stop in cuts(rows)]
+        return Request(rows, self._transactions(rows, steps), replies=0, number=self._requests, steps=steps)
+
+    def _step(self, stream: str, stop: int) -> Step:
+        self._requests += 1
+        expects, self._noted[stream] = self._noted.get(stream, ""), str(self._requests)
+        return Step(stop, expects, self._noted[stream])
+
+    def as_script(self, request: Request) -> Request:
+        at, rows, number = self.attempt, request.rows, request.number
+        stream, names = rows.stream, rows.names
         where = (stream, keys.fence(stream, at.query), keys.written(stream, at.query, at.batch))
         if b"id" in names:
             place, (lines, count) = names.index(b"id") + 1, rows.for_script()
@@ -84,9 +104,14 @@ class Batch(Mode):
             names, place = (), 0
             lines = [memoryview(word(len(rows))), flowing(words(rows.ids)), flowing(rows.counted())]
             count = 1 + int(rows.counts.sum()) + 2 * len(rows)
-        self._requests += 1
-        arguments = (at.batch, at.remember_ms, may_create(stream), at.token, self._requests, place, len(names))
-        return Request(rows, self.evalsha(where, (*arguments, *names), lines, count), number=self._requests)
+        arguments = (at.batch, at.remember_ms, may_create(stream), at.token, number, place, len(names))
+        return Request(rows, self.evalsha(where, (*arguments, *names), lines, count), number=number)
+
+    def again(self, link: BlockingLink, unsettled: "list[Request]") -> "list[Request]":
+        """By the script, which leaves out the rows that have arrived; those that are late leave out themselves."""
+        if unsettled:
+            self._go_by_script()
+        return super().again(link, unsettled)
 
     def settle(self, request: Request, replies: Sequence[Any]) -> None:
         stream = request.rows.stream
@@ -99,7 +124,7 @@ class Batch(Mode):
     def has(self, link: BlockingLink, newest: Newest) -> bool:
         at, stream = self.attempt, newest.stream
         doing = f"looking how far batch {at.batch} of query {at.query} is in {stream!r}"
-        held = link.command(doing, "HGET", keys.fence(stream, at.query), f"at/{at.token}")
+        held = link.command(doing, "HGET", keys.fence(stream, at.query), self.field(stream))
         return int(held or 0) >= newest.request or is_done(link, stream, at)
 
 

@@ -40,16 +40,27 @@ class Newest:
     """The attempt's request that it came with, where the server keeps that."""
 
 
+@dataclass(frozen=True)
+class Step:
+    """Rows of a request that go in together, or not at all, and what is noted of them."""
+
+    rows: int
+    """Of the request, up to here."""
+    expects: str
+    """What must be noted before."""
+    leaves: str
+
+
 @dataclass
 class Request:
-    """Rows that were sent; `wire` can be sent again by every mode but `fence`, which looks first what has arrived."""
+    """Rows that were sent; what to send again, the mode says."""
 
     rows: Rows
     wire: bytes | memoryview
     replies: int = 1
-    expects: str = ""
-    leaves: str = ""
+    """None if it is a note that tells."""
     number: int = 0
+    steps: Sequence[Step] = ()
 
 
 class Mode:

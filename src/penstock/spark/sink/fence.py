@@ -1,13 +1,7 @@
-"""Delivery `fence`: the server counts the rows of each part of a batch, and only the newest attempt may add to them.
-
-Rows are added by plain commands in a transaction, which the server drops if the part was taken over since we looked: a
-script that does the same costs it half as much again. The script is for the rest of an attempt that met any trouble,
-because it can say what the matter is.
-"""
+"""Delivery `fence`: the server counts the rows of each part of a batch, and only the newest attempt may add to them."""
 
 import hashlib
-import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,12 +11,11 @@ from penstock.backend import keys
 from penstock.backend.redis import scripts
 from penstock.backend.redis.blocking import BlockingLink
 from penstock.errors import FencedError, PublishError
-from penstock.spark.sink.delivery import Attempt, Mode, Newest, Request, added, appends, may_create
+from penstock.spark.sink.delivery import Attempt, Newest, Request, Step, added, may_create
 from penstock.spark.sink.rows import Rows
-from penstock.spark.sink.transaction import Transactions
+from penstock.spark.sink.valve import Valved, cuts
 from penstock.spark.sink.words import flowing, word
 
-_log = logging.getLogger("penstock.spark")
 _ABSENT, _WHOLE = b"$-1\r\n", b""
 
 
@@ -55,6 +48,11 @@ def _hash(start: bytes) -> Any:
     return hashlib.sha256(start, usedforsecurity=False)
 
 
+def _noted(value: str) -> str:
+    """What a value of the fence says of rows; behind it is the token."""
+    return value.rpartition(" ")[0]
+
+
 @dataclass
 class _Part:
     """How far this attempt is with one stream."""
@@ -63,49 +61,44 @@ class _Part:
     """Rows that were in the stream when we took over."""
     proof: str
     """Their digest."""
-    expects: str
-    transactions: Transactions
+    token: str
+    """Of this attempt; another one after each trouble, so that what was sent before and is late finds the old gone."""
+    lap: int = 0
     finished: bool = False
     rows: int = 0
+    noted: str = ""
+    """What the fence says of the rows, before the token, when all that was sent has arrived."""
     digest: _Digest = field(default_factory=_Digest)
 
 
-class Fence(Mode):
+class Fence(Valved):
     script = "sink_fence"
     needs_same_bytes = True
     bears_speculation = False
-    window = 2000
-    most_under_way = 2  # not more: what ends one is told after what begins the next
 
     def __init__(self, attempt: Attempt) -> None:
         super().__init__(attempt)
         self._parts: dict[str, _Part] = {}
-        self._open: Request | None = None
-        """Whose transaction has begun and not ended."""
-        self._in_doubt = False
+
+    def field(self, stream: str) -> str:
+        return str(self.attempt.part)
 
     def begin(self, link: BlockingLink, stream: str) -> None:
+        super().begin(link, stream)
         at = self.attempt
         doing = f"taking part {at.part} of batch {at.batch} of query {at.query} for {stream!r}"
-        where = [keys.fence(stream, at.query), keys.fence_of_part(stream, at.query, at.part), stream]
         words_ = (at.part, at.batch, at.token, at.remember_ms)
-        verdict, *facts = link.script(doing, scripts.load("sink_take"), where, *words_)
+        verdict, *facts = link.script(doing, scripts.load("sink_take"), [keys.fence(stream, at.query)], *words_)
         if verdict == b"ahead":
             raise self.ahead(stream, int(facts[0]))
         if verdict == b"done":
-            self._parts[stream] = _Part(0, "", "", Transactions(at, stream), finished=True)
+            self._parts[stream] = _Part(0, "", at.token, finished=True)
         else:
-            held = int(facts[0]), facts[1].decode(), facts[2].decode()
-            self._parts[stream] = part = _Part(*held, Transactions(at, stream))
-            if not self._in_doubt and not part.transactions.are_allowed(link):
-                self._in_doubt = True
-                _log.warning(
-                    "the server lets this account have no transactions (MULTI, DISCARD): the rows for %r go by scripts,"
-                    " which cost it half as much again", stream,
-                )  # fmt: skip
+            done, proof = int(facts[0]), facts[1].decode()
+            self._parts[stream] = _Part(done, proof, at.token, noted=f"{at.batch} {done} {proof}")
 
     def request(self, rows: Rows) -> Request | None:
-        part, at = self._parts[rows.stream], self.attempt
+        part = self._parts[rows.stream]
         if part.finished:
             return None
         skipped = min(len(rows), max(0, part.done - part.rows))
@@ -116,42 +109,25 @@ class Fence(Mode):
             rows = rows.slice(skipped)
         if not len(rows):
             return None
-        self._follow(part, rows)
-        expects, part.expects = part.expects, f"{at.batch} {part.rows} {part.digest.hexdigest()} {at.token}"
-        return Request(rows, flowing(appends(rows)), expects=expects, leaves=part.expects)
+        if self._by_script:
+            return self.as_script(Request(rows, b"", steps=[self._step(part, rows, 0, len(rows))]))
+        steps = [self._step(part, rows, start, stop) for start, stop in cuts(rows)]
+        return Request(rows, self._transactions(rows, steps), replies=0, steps=steps)
 
-    def send(self, link: BlockingLink, request: Request) -> None:
-        """And what ends the transaction before, which has waited for us to see that the part was ours as it began."""
-        if self._in_doubt:
-            link.send(self._script(request))
-        else:
-            begin = self._parts[request.rows.stream].transactions.begin
-            ending, self._open = self._ending(link), request
-            link.send(b"".join((ending, begin, request.wire)))
+    def _step(self, part: _Part, rows: Rows, start: int, stop: int) -> Step:
+        self._follow(part, rows.slice(start, stop))
+        before, part.noted = part.noted, f"{self.attempt.batch} {part.rows} {part.digest.hexdigest()}"
+        return Step(stop, f"{before} {part.token}", f"{part.noted} {part.token}")
 
-    def receive(self, link: BlockingLink, request: Request) -> Sequence[Any]:
-        if self._in_doubt:
-            return super().receive(link, request)
-        if self._open is request:
-            ending, self._open = self._ending(link), None
-            link.send(ending)
-        self._parts[request.rows.stream].transactions.check(link, request.leaves)
-        return [b"ok"]
-
-    def _ending(self, link: BlockingLink) -> bytes:
-        request = self._open
-        if request is None:
-            return b""
-        transactions = self._parts[request.rows.stream].transactions
-        transactions.check(link, request.expects)
-        return transactions.end(request.expects, request.leaves, len(request.rows))
-
-    def _script(self, request: Request) -> bytes:
-        at, stream, names = self.attempt, request.rows.stream, request.rows.names
-        lines, count = request.rows.for_script()
-        arguments = (at.part, at.batch, request.expects, request.leaves, at.remember_ms, may_create(stream))
-        where = (stream, keys.fence(stream, at.query))
-        return self.evalsha(where, (*arguments, len(names), *names), lines, count)
+    def as_script(self, request: Request) -> Request:
+        """With the token of today, and as one step."""
+        at, rows, token = self.attempt, request.rows, self._parts[request.rows.stream].token
+        expects, leaves = (_noted(each) for each in (request.steps[0].expects, request.steps[-1].leaves))
+        step = Step(len(rows), f"{expects} {token}", f"{leaves} {token}")
+        (lines, count), names = rows.for_script(), rows.names
+        arguments = (at.part, at.batch, step.expects, step.leaves, at.remember_ms, may_create(rows.stream))
+        where = (rows.stream, keys.fence(rows.stream, at.query))
+        return Request(rows, self.evalsha(where, (*arguments, len(names), *names), lines, count), steps=[step])
 
     def _follow(self, part: _Part, rows: Rows) -> None:
         part.digest.update(rows)
@@ -172,16 +148,31 @@ class Fence(Mode):
         return True
 
     def again(self, link: BlockingLink, unsettled: "list[Request]") -> "list[Request]":
-        self._in_doubt, self._open = self._in_doubt or bool(unsettled), None
-        rest: dict[str, list[Request]] = {}
-        for request in unsettled:
-            rest.setdefault(request.rows.stream, []).append(request)
-        for stream, waiting in rest.items():
-            held = self._parts[stream].transactions.drop(link)
-            arrived = [number for number, each in enumerate(waiting) if each.leaves.encode() == held]
-            rest[stream] = waiting[arrived[0] + 1 :] if arrived else waiting
-        kept = {id(request) for waiting in rest.values() for request in waiting}
-        return [request for request in unsettled if id(request) in kept]
+        if unsettled:
+            self._go_by_script()
+        rest: list[Request] = []
+        for stream in dict.fromkeys(request.rows.stream for request in unsettled):
+            waiting = [request for request in unsettled if request.rows.stream == stream]
+            rest += self._behind(self._drop(link, stream), waiting)
+        return rest
+
+    def _drop(self, link: BlockingLink, stream: str) -> str | None:
+        """What the fence says of our rows, from now on: what is still on its way will not be let in."""
+        at, part = self.attempt, self._parts[stream]
+        part.lap += 1
+        part.token = f"{at.token}.{part.lap}"
+        where, doing = [keys.fence(stream, at.query)], f"reading the fence of {stream!r}"
+        held = link.script(doing, scripts.load("sink_drop"), where, at.part, at.token, part.lap)
+        return None if held is None else held.decode()
+
+    def _behind(self, held: str | None, waiting: "list[Request]") -> "Iterator[Request]":
+        """Of requests for one stream the rows that the fence does not note yet, by the script."""
+        for number, request in enumerate(waiting):
+            for place, step in enumerate(request.steps):
+                if _noted(step.leaves) == held:
+                    rest = Request(request.rows.slice(step.rows), b"", steps=request.steps[place + 1 :])
+                    waiting = [*([rest] if rest.steps else []), *waiting[number + 1 :]]
+        return map(self.as_script, waiting)
 
     def check_end(self) -> None:
         """Call after the last row: an attempt that has fewer rows than an earlier one wrote is not the same."""

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- Note that a batch is in the stream, and forget how it got there.
--- KEYS  fence, set of the batch's ids; with 'parts' also the fence of the batch, and those of its parts
+-- KEYS  fence, set of the batch's ids
 -- ARGV  batch, how long to remember in ms, rows that the batch has, 'parts' if the fence must have counted as many,
 --       '1' to note it and '0' to count only
 -- Gives {'ok', rows counted here}; and with nothing changed {'ahead', batch} if a newer one is done, {'other', rows} if
@@ -24,8 +24,6 @@ if ARGV[5] == '1' then
   redis.call('DEL', fence)
   redis.call('HSET', fence, 'done', ARGV[1] .. ' ' .. ARGV[3])
   redis.call('UNLINK', ids)
-  if by_parts then redis.call('SET', KEYS[3], ARGV[1], 'PX', ARGV[2]) end
-  for i = 4, #KEYS do redis.call('UNLINK', KEYS[i]) end
   redis.call('PEXPIRE', fence, ARGV[2])
 end
 return {'ok', counted}

@@ -1,10 +1,13 @@
 #!lua flags=allow-oom
--- Have the transactions of an attempt that are still on their way come to nothing, before it goes on without them.
--- KEYS  fence, fence of the part
--- ARGV  part, token of the attempt, how long to remember in ms
--- Gives what the fence holds from now on.
--- Keeps rows from being written twice: set, not deleted, because who watches a key that is not there does not see it
--- deleted. And only if the part is ours: else its new writer would lose its own.
-local held = redis.call('HGET', KEYS[1], ARGV[1])
-if not held or string.sub(held, -#ARGV[2]) == ARGV[2] then redis.call('SET', KEYS[2], ARGV[2], 'PX', ARGV[3]) end
-return held
+-- Have what an attempt has sent under a fence and is still on its way come to nothing, before it goes on without it.
+-- KEYS  fence
+-- ARGV  part, token of the attempt, its lap
+-- Gives what the fence says of the part's rows, or nothing if the part is not ours.
+-- Keeps rows from being written twice: what is late expects the token of an earlier lap. Another attempt's is left alone.
+local held = redis.call('HGET', KEYS[1], ARGV[1]) or ''
+local rows, token, lap = string.match(held, '^(.*) ([^ .]+)%.?(%d*)$')
+if token ~= ARGV[2] then return false end
+if tonumber(ARGV[3]) > (tonumber(lap) or 0) then
+  redis.call('HSET', KEYS[1], ARGV[1], rows .. ' ' .. token .. '.' .. ARGV[3])
+end
+return rows

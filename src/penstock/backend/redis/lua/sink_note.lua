@@ -1,14 +1,25 @@
 #!lua flags=allow-oom
--- Last command of a transaction that appends rows of one part of a batch: note that they are there.
--- KEYS  stream, fence, fence of the part
--- ARGV  part, value to expect, value to leave, how long to remember in ms, rows
--- Keeps rows and fence together: the value says how many rows of the part are in the stream, at any moment. A command
--- that fails inside a transaction does not stop the others, so nothing is noted unless every row came.
-local stream, fence, part, before = KEYS[1], KEYS[2], ARGV[1], 'before/' .. ARGV[1]
-local came = redis.call('XLEN', stream) - redis.call('HGET', fence, before)
-redis.call('HDEL', fence, before)
-if came == tonumber(ARGV[5]) and redis.call('HGET', fence, part) == ARGV[2] then
-  redis.call('HSET', fence, part, ARGV[3])
-  redis.call('PEXPIRE', fence, ARGV[4])
-  redis.call('PEXPIRE', KEYS[3], ARGV[4])
+-- Last command of a transaction that appends rows of a batch: note that they are there, or open the stream again.
+-- KEYS  stream, valve, fence, set of the batch's ids
+-- ARGV  field of the fence, value to leave there, how long to remember in ms, how many rows, and if their ids are noted,
+--       these in one word: each as its length between '$' and a line end, itself and a line end
+-- Keeps rows and what is noted of them together, at any moment: nothing stays noted unless every row came. And a stream
+-- that sink_open closed is as it was before: that comes first, and uses no right that sink_open has not used.
+local stream, valve, fence, ids = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local state, was = string.match(redis.call('GET', valve) or '', '^(%a+) ?(.*)$')
+if state == 'closed' then redis.call('XSETID', stream, was) end
+if state == 'absent' then redis.call('DEL', stream) end
+redis.call('DEL', valve)
+if state ~= 'open' then return end
+if redis.call('XLEN', stream) - was ~= tonumber(ARGV[4]) then
+  local at, given = 1, ARGV[5] or ''
+  while at < #given do
+    local _, head, length = string.find(given, '^%$(%d+)\r\n', at)
+    redis.call('SREM', ids, string.sub(given, head + 1, head + length))
+    at = head + length + 3
+  end
+  return
 end
+if ARGV[5] then redis.call('PEXPIRE', ids, ARGV[3]) end
+redis.call('HSET', fence, ARGV[1], ARGV[2])
+redis.call('PEXPIRE', fence, ARGV[3])

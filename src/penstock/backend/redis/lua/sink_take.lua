@@ -1,10 +1,10 @@
 #!lua
 -- Become the one attempt that writes a part of a batch under a fence.
--- KEYS  fence, fence of the part, stream
+-- KEYS  fence
 -- ARGV  part, batch, token of this attempt, how long to remember in ms
 -- Gives {'done'}, {'ahead', batch} if a newer one is done or has begun, or {'taken', rows written already, digest of
 -- them, value to expect}.
--- Keeps an older attempt from writing on: it watches the part's own key, and expects a value that is not there any more.
+-- Keeps an older attempt from writing on: it expects a value that is not there any more.
 local fence, part, batch, token = KEYS[1], ARGV[1], tonumber(ARGV[2]), ARGV[3]
 local held = redis.call('HMGET', fence, 'done', part)
 local done = string.match(held[1] or '', '^%d+')
@@ -16,9 +16,4 @@ if not at or tonumber(at) < batch then rows, digest = '0', '' end
 local value = ARGV[2] .. ' ' .. rows .. ' ' .. digest .. ' ' .. token
 redis.call('HSET', fence, part, value)
 redis.call('PEXPIRE', fence, ARGV[4])
-redis.call('SET', KEYS[2], token, 'PX', ARGV[4])
--- What only the scripts of a transaction use: an account that may not is to fail here, not between rows and their note.
-redis.call('HDEL', fence, 'before/' .. part)
-local kind = redis.call('TYPE', KEYS[3]).ok
-if kind == 'stream' or kind == 'none' then redis.call('XLEN', KEYS[3]) end
 return {'taken', rows, digest, value}
