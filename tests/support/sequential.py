@@ -5,6 +5,7 @@ are of CLOCK_MONOTONIC, which all processes of one machine share.
 """
 
 import asyncio
+import contextlib
 import os
 import signal
 import subprocess
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import redis
 from msgspec import Struct
 
 from penstock import Change, ChangeOptions, Changes, OnFailure, Penstock, Retry
@@ -44,6 +46,9 @@ class Setup(Struct, frozen=True):
     attempts: int = 0
     """With how many of them a message that fails goes to the dead letters; 0: it stops the stream."""
 
+    naive: bool = False
+    """Read as one does who only knows consumer groups: each takes the next entry, and acknowledges it."""
+
     many: int = 0
     """End after so many; 0: never."""
 
@@ -65,6 +70,10 @@ class Log:
     def write(self, what: str, change: "Change[Any] | None" = None, error: str = "") -> None:
         id, token, body = (change.entry_id, change.token, change.body) if change is not None else ("", 0, None)
         line = msgspec.json.encode(Line(what, time.monotonic(), os.getpid(), id, token, body, error)) + b"\n"
+        assert os.write(self._file, line) == len(line)
+
+    def note(self, what: str, id: str) -> None:
+        line = msgspec.json.encode(Line(what, time.monotonic(), os.getpid(), id)) + b"\n"
         assert os.write(self._file, line) == len(line)
 
 
@@ -143,6 +152,20 @@ async def read(changes: "Changes[Any]", setup: Setup, log: Log, is_ending: Calla
             return
 
 
+def read_naively(setup: Setup, url: str, log: Log) -> None:
+    client = redis.Redis.from_url(url)
+    with contextlib.suppress(redis.ResponseError):  # another was first
+        client.xgroup_create(setup.topic, setup.reader, "0", mkstream=True)
+    log.write("ready")
+    while True:
+        for _, entries in client.xreadgroup(setup.reader, f"c{os.getpid()}", {setup.topic: ">"}, count=1, block=1000):
+            id = entries[0][0].decode()
+            log.note("start", id)
+            time.sleep(setup.work)
+            client.xack(setup.topic, setup.reader, id)
+            log.note("acked", id)
+
+
 async def main(setup: Setup) -> None:
     log, loop, reading = Log(setup.path), asyncio.get_running_loop(), asyncio.current_task()
     assert reading is not None
@@ -174,4 +197,8 @@ async def main(setup: Setup) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main(msgspec.json.decode(sys.argv[1], type=Setup)))
+    given = msgspec.json.decode(sys.argv[1], type=Setup)
+    if given.naive:
+        read_naively(given, os.environ[URL_VARIABLE], Log(given.path))
+    else:
+        asyncio.run(main(given))

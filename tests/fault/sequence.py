@@ -1,0 +1,194 @@
+"""Readers of one change stream, each a process; what is done to them; and whether their order held.
+
+`check` looks at what every process wrote down, and at what the server holds in the end.
+"""
+
+import asyncio
+import signal
+from collections import defaultdict
+from itertools import pairwise
+from pathlib import Path
+
+from tests.fault.checker import Verdict
+from tests.fault.rules import Violation
+from tests.fault.scene import Scene
+from tests.fault.size import PATIENCE
+from tests.support.sequential import Line, Program, Setup, lines
+
+_THAWING = 0.02
+"""Seconds after a thaw in which a line may be written that was on its way when its process was frozen."""
+
+
+class Readers:
+    """All who read, as the row sees them."""
+
+    def __init__(self, scene: Scene, setup: Setup) -> None:
+        self._scene = scene
+        self._setup = setup
+        self.path = Path(setup.path)
+        self.programs: list[Program] = []
+        self.frozen: dict[int, list[tuple[float, float]]] = defaultdict(list)
+        """When each process was frozen, and when it was thawed."""
+
+    def start(self, count: int = 1) -> None:
+        self.programs += [Program(self._setup, self._scene.url) for _ in range(count)]
+
+    def end(self) -> None:
+        for program in self.programs:
+            program.end()
+
+    def lines(self, *kinds: str) -> list[Line]:
+        return [line for line in lines(self.path) if not kinds or line.what in kinds]
+
+    async def until_started(self, more: int) -> Program:
+        """Wait until so many more messages were begun; gives who began the last."""
+        before = len(self.lines("start"))
+        await self._scene.until(lambda: len(self.lines("start")) >= before + more, f"{more} more messages begun")
+        pid = self.lines("start")[-1].pid
+        return next(program for program in self.programs if program.pid == pid)
+
+    async def kill_one_at_work(self) -> None:
+        (await self.until_started(5)).signal(signal.SIGKILL)
+        self.start()
+
+    async def freeze_one_at_work(self) -> None:
+        """Past its lease: it is thawed when another has taken over, and got on."""
+        program = await self.until_started(5)
+        begun = program.signal(signal.SIGSTOP)
+        await self._scene.until(
+            lambda: len([line for line in self.lines("acked") if line.pid != program.pid and line.at > begun]) >= 3,
+            "that another takes over",
+        )
+        self.frozen[program.pid].append((begun, program.signal(signal.SIGCONT)))
+        await self._scene.until(
+            lambda: any(line.pid == program.pid and line.at > begun for line in self.lines()), "that it goes on"
+        )
+
+    def stale(self) -> list[Line]:
+        """What those who were frozen have acknowledged when they were thawed, or tried to."""
+        before = {line.id: line.at for line in reversed(self.lines("start"))}
+        return [
+            line
+            for line in self.lines("lost", "acked")
+            for begun, thawed in self.frozen.get(line.pid, [])
+            if thawed <= line.at <= thawed + 1 and before[line.id] < begun
+        ]
+
+    async def restart_server(self) -> None:
+        await self.until_started(5)
+        self._scene.server.kill()
+        await asyncio.sleep(0.2)
+        self._scene.server.start()
+        await self.until_started(5)
+
+    def stored(self) -> list[str]:
+        return [id.decode() for id, _ in self._scene.admin.xrange(self._setup.topic)]
+
+    def position(self) -> str:
+        rows = self._scene.admin.xinfo_groups(self._setup.topic)
+        named = [row for row in rows if row["name"].decode() == self._setup.reader]
+        return named[0]["last-delivered-id"].decode() if named else ""
+
+    async def done(self) -> None:
+        """Wait until the last message is acknowledged."""
+        await self._scene.until(lambda: self.position() == self.stored()[-1], "the end of the stream", PATIENCE)
+
+    def judge(self) -> Verdict:
+        """The verdict, which must be clean."""
+        verdict = self._scene.verdict = self.check()
+        assert not verdict.violations, f"{self._scene.row} on {self._scene.version}:\n{verdict}"
+        return verdict
+
+    def check(self) -> Verdict:
+        return check(self.lines(), self.stored(), self.position(), self.frozen)
+
+
+def order(id: str) -> tuple[int, int]:
+    ms, _, number = id.partition("-")
+    return int(ms), int(number)
+
+
+def check(
+    written: list[Line], stored: list[str], position: str, frozen: dict[int, list[tuple[float, float]]]
+) -> Verdict:
+    """Nothing lost, nothing out of order, never two at once, nothing counted twice or for a stale holder."""
+    starts = [line for line in written if line.what == "start"]
+    acked = [line for line in written if line.what == "acked"]
+    violations = [
+        *[Violation("I1", text) for text in _lost(starts, stored, position)],
+        *[Violation("I7", text) for text in _out_of_order(starts)],
+        *[Violation("I7", text) for text in _counted_twice(acked)],
+        *[Violation("I7", text) for text in _stale(starts, acked)],
+        *[Violation("I7", text) for text in _two_at_once(written, frozen)],
+    ]
+    began = [line.id for line in starts]
+    return Verdict(
+        violations=tuple(violations),
+        intended=len(stored),
+        acked=len(stored),
+        unknown=0,
+        failed=0,
+        handled=len(set(began)),
+        dead=0,
+        repeated=len(began) - len(set(began)),
+    )
+
+
+def _lost(starts: list[Line], stored: list[str], position: str) -> list[str]:
+    seen = {line.id for line in starts}
+    return [f"{id} was never given to anybody" for id in stored if id not in seen] + (
+        [f"the reader stands at {position}, and the last message is {stored[-1]}"] if position != stored[-1] else []
+    )
+
+
+def _out_of_order(starts: list[Line]) -> list[str]:
+    first: dict[str, float] = {}
+    for line in starts:
+        first.setdefault(line.id, line.at)
+    ids = sorted(first, key=order)
+    return [f"{b} was begun before {a}" for a, b in pairwise(ids) if first[b] < first[a]]
+
+
+def _counted_twice(acked: list[Line]) -> list[str]:
+    by_id: dict[str, int] = defaultdict(int)
+    for line in acked:
+        by_id[line.id] += 1
+    return [f"{id} was acknowledged {count} times" for id, count in by_id.items() if count > 1]
+
+
+def _stale(starts: list[Line], acked: list[Line]) -> list[str]:
+    """What a later holder has begun, no earlier one can have had counted: where it began is where the others ended."""
+    begins: dict[int, tuple[int, int]] = {}
+    for line in starts:
+        begins[line.token] = min(begins.get(line.token, order(line.id)), order(line.id))
+    return [
+        f"{line.id} was acknowledged under token {line.token}, and begun under {token}"
+        for line in acked
+        for token, begin in begins.items()
+        if token > line.token and order(line.id) >= begin
+    ]
+
+
+def _two_at_once(written: list[Line], frozen: dict[int, list[tuple[float, float]]]) -> list[str]:
+    """No message is begun under a token after a later one was used, nor while another process works on one."""
+    found: list[str] = []
+    newest: Line | None = None
+    working: dict[int, Line] = {}
+    for line in written:
+        if line.what == "start":
+            if newest is not None and line.token < newest.token and not _is_thawing(line, frozen):
+                found.append(f"{line.id} was begun under token {line.token}, after {newest.token} was in use")
+            found += [
+                f"{line.id} was begun by {line.pid} while {other.pid} worked on {other.id}"
+                for other in working.values()
+                if other.pid != line.pid and other.token >= line.token
+            ]
+            newest = line if newest is None or line.token > newest.token else newest
+            working[line.pid] = line
+        elif line.what in ("acked", "lost", "refused"):
+            working.pop(line.pid, None)
+    return found
+
+
+def _is_thawing(line: Line, frozen: dict[int, list[tuple[float, float]]]) -> bool:
+    return any(begun <= line.at <= end + _THAWING for begun, end in frozen.get(line.pid, []))
