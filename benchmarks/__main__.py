@@ -19,6 +19,7 @@ BENCHMARKS = {
     "latency": "benchmarks.latency",
     "memory": "benchmarks.memory",
     "tail": "benchmarks.tail",
+    "changes": "benchmarks.changes",
     "spark_parse": "benchmarks.spark_parse",
     "spark": "benchmarks.spark",
     "lake": "benchmarks.lake",

@@ -18,7 +18,7 @@
 | `penstock:{<slot>}:<topic>:retry/<g>`   | stream | deliveries of group g that became due; read by g alone |
 | `penstock:{<slot>}:<topic>:starts/<g>`  | hash   | suspect entry of g → how often it was started, token of the last |
 | `penstock:{<slot>}:<topic>:steals/<g>`  | hash   | consumer → a counter that rises when entries are taken from it |
-| `penstock:{<slot>}:<topic>:turn/<r>`    | hash   | who may read a sequential stream now, and its fencing token |
+| `penstock:{<slot>}:<topic>:turn/<r>`    | hash   | who may read as r now, with its token, and how far r is |
 | `penstock:{<slot>}:<topic>:written/<q>/<b>` | set | ids that batch b of Spark query q has written so far |
 
 | `penstock:topics`                       | set    | the topics we know; alone in a slot of its own |

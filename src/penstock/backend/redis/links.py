@@ -95,9 +95,12 @@ class Links:
         link = await self.shared()
         return raised(await link.call(pack(*words), within=COMMAND_SECONDS), doing)
 
-    async def script(self, doing: str, script: Script, keys: Sequence[str], *args: Word) -> Any:
-        """Run a script; an error reply is raised. Sent once, but for a server that has forgotten the script's text."""
-        reply = await self._run(script, keys, *args)
+    async def script(self, doing: str, script: Script, keys: Sequence[str], *args: Word, at_once: bool = False) -> Any:
+        """Run a script; an error reply is raised. Sent once, but for a server that has forgotten the script's text.
+
+        `at_once` is for who waits for each answer: it does not share a write with whoever else asks in this turn.
+        """
+        reply = await self._run(script, keys, *args, at_once=at_once)
         if isinstance(reply, hiredis.ReplyError) and str(reply).startswith("WRONGTYPE"):
             doing = f"{doing}, which uses {', '.join(keys[:4])}"
         return raised(reply, doing)
@@ -109,10 +112,10 @@ class Links:
         except ServerUnreachableError:
             return await self.script(doing, script, keys, *args)
 
-    async def _run(self, script: Script, keys: Sequence[str], *args: Word) -> Reply:
-        link = await self.shared()
+    async def _run(self, script: Script, keys: Sequence[str], *args: Word, at_once: bool = False) -> Reply:
+        link = self.at_hand or await self.shared()
         tail = (len(keys), *keys, *args)
-        reply = await link.call(pack("EVALSHA", script.sha, *tail), within=COMMAND_SECONDS)
+        reply = await link.call(pack("EVALSHA", script.sha, *tail), within=COMMAND_SECONDS, at_once=at_once)
         if isinstance(reply, hiredis.ReplyError) and str(reply).startswith("NOSCRIPT"):
             # Refused before it ran, so sending it again is safe; EVAL also stores the text for the next call.
             reply = await link.call(pack("EVAL", script.text, *tail), within=COMMAND_SECONDS)

@@ -3,6 +3,7 @@
 import secrets
 from collections.abc import Sequence
 from datetime import timedelta
+from functools import lru_cache
 
 from penstock.backend import keys
 from penstock.backend.entry import DeadLetter
@@ -101,7 +102,7 @@ class Turns(Verbs):
         doing = f"cannot advance reader {reader!r} of {topic!r}"
         count: Word = "" if ordinal is None else ordinal
         args = (reader, token, expected, to, entries, count)
-        reply = await self._links.script(doing, load("advance"), names, *args)
+        reply = await self._links.script(doing, load("advance"), names, *args, at_once=True)
         _check_held(reply, topic, reader, token, f"{to} was not acknowledged, and will be delivered to the new holder")
         if reply[0] == b"elsewhere":
             raise AckOutOfSequenceError(topic, reader, expected, reply[1].decode())
@@ -151,11 +152,19 @@ class Turns(Verbs):
         return bool(await self._links.script(doing, load("forget_reader"), names, reader))
 
 
-def _checked(topic: str, reader: str, token: int) -> list[str]:
+def _checked(topic: str, reader: str, token: int) -> tuple[str, str]:
     """The keys of a reader, the turn's last."""
-    check_names(topic, reader)
     whole_number("token", token)
-    return [topic, keys.turn(topic, reader)]
+    if not isinstance(topic, str) or not isinstance(reader, str):
+        check_names(topic, reader)
+    return _keys_of(topic, reader)
+
+
+@lru_cache(maxsize=1024)
+def _keys_of(topic: str, reader: str) -> tuple[str, str]:
+    # Once for each acknowledged message would be a good part of what that costs.
+    check_names(topic, reader)
+    return topic, keys.turn(topic, reader)
 
 
 def _check_held(reply: Sequence[bytes], topic: str, reader: str, token: int, so: str) -> None:

@@ -9,21 +9,22 @@
 local stream, group = KEYS[1], ARGV[1]
 local turn = redis.call('HMGET', KEYS[2], 'token', 'holder')
 if turn[1] ~= ARGV[2] or not turn[2] then return {'lost', turn[1] or ''} end
+local info
 for _, facts in ipairs(redis.call('XINFO', 'GROUPS', stream)) do
-  local info = {}
-  for i = 1, #facts, 2 do info[facts[i]] = facts[i + 1] end
-  if info['name'] == group then
-    if info['last-delivered-id'] ~= ARGV[3] then return {'elsewhere', info['last-delivered-id']} end
-    local set, count = {'XGROUP', 'SETID', stream, group, ARGV[4]}, -1
-    if ARGV[6] ~= '' then
-      count = ARGV[6]
-    elseif info['entries-read'] then
-      count = string.format('%.0f', info['entries-read'] + ARGV[5])
-    end
-    if count ~= -1 then set[6], set[7] = 'ENTRIESREAD', count end -- without it the server could tell no lag any more
-    redis.call(unpack(set))
-    redis.call('HSET', KEYS[2], 'at', ARGV[4], 'count', count)
-    return {'ok', ARGV[4]}
+  if facts[2] == group then -- the name comes first
+    info = {}
+    for i = 1, #facts, 2 do info[facts[i]] = facts[i + 1] end
   end
 end
-return redis.error_reply('NOGROUP no group ' .. group .. ' on ' .. stream)
+if not info then return redis.error_reply('NOGROUP no group ' .. group .. ' on ' .. stream) end
+if info['last-delivered-id'] ~= ARGV[3] then return {'elsewhere', info['last-delivered-id']} end
+local set, count = {'XGROUP', 'SETID', stream, group, ARGV[4]}, -1
+if ARGV[6] ~= '' then
+  count = ARGV[6]
+elseif info['entries-read'] then
+  count = string.format('%.0f', info['entries-read'] + ARGV[5])
+end
+if count ~= -1 then set[6], set[7] = 'ENTRIESREAD', count end -- without it the server could tell no lag any more
+redis.call(unpack(set))
+redis.call('HSET', KEYS[2], 'at', ARGV[4], 'count', count)
+return {'ok', ARGV[4]}
