@@ -16,8 +16,8 @@ from tests.support.sequential import Line, Setup
 
 READERS = 8
 LEASE = 1.0 if FULL else 0.6
-SENT = min(MESSAGES, 2000) if FULL else 150
-ROUNDS = 5 if FULL else 1
+SENT = min(MESSAGES, 1000) if FULL else 150
+ROUNDS = 3 if FULL else 1
 
 Fault: TypeAlias = Callable[[Scene, Readers], Awaitable[None]]
 
@@ -25,11 +25,11 @@ Fault: TypeAlias = Callable[[Scene, Readers], Awaitable[None]]
 @asynccontextmanager
 async def reading(scene: Scene, sent: int = SENT, **terms: object) -> AsyncIterator[Readers]:
     """Eight of them at work, while messages are published."""
-    setup = Setup(str(scene.directory / "readers"), scene.topic, lease=LEASE, work=0.01, **terms)  # type: ignore[arg-type]
+    setup = Setup(str(scene.directory / "readers"), scene.topic, lease=LEASE, work=0.005 if FULL else 0.01, **terms)  # type: ignore[arg-type]
     readers = Readers(scene, setup)
     try:
         readers.start(READERS)
-        scene.produce(sent, producers=1, abreast=4, pause=0.01)
+        scene.produce(sent, producers=1, abreast=4, pause=0.005 if FULL else 0.01)
         await scene.until(lambda: len(readers.lines("ready")) == READERS, "that all are there")
         yield readers
     finally:
