@@ -27,6 +27,19 @@ class Step(NamedTuple):
     is_at_end: bool = False
     """Behind the place there was nothing, and all up to there is told."""
 
+    def within(self, most: int) -> "Step":
+        """No more of its entries than these bytes, but at least one; the others are still to be read."""
+        size = 0
+        for count, entry in enumerate(self.entries):
+            size += sum(map(len, entry.fields))
+            if size > most and count:
+                left = len(self.entries) - count
+                ordinal = None if self.place.ordinal is None else self.place.ordinal - left
+                kept = self.entries[:count]
+                place = Place(kept[-1].id, self.place.epoch, ordinal, self.place.unproved, self.told_upto)
+                return Step(self.gap, kept, place, self.told_upto)
+        return self
+
     def placed(self) -> Iterator[tuple[Stored, Place]]:
         """The entries, each with the place behind it."""
         end = self.place

@@ -16,7 +16,7 @@ from penstock.backend.facts import position as order
 from penstock.errors import PenstockError
 from penstock.tail.continuity import Step, go_on
 from penstock.tail.items import Gap
-from penstock.tail.mouthful import MOST_AT_ONCE, Mouthful
+from penstock.tail.mouthful import MOST_AT_ONCE, PAGE_BYTES, Mouthful
 from penstock.tail.opening import Found
 from penstock.tail.places import FIRST_ID, Place, predecessor
 
@@ -83,6 +83,7 @@ class Feed:
         """Those from `base` to `head`."""
 
         self.numbers = 0
+        self.size = Mouthful()
         self.error: PenstockError | None = None
         self.looked_at = asyncio.get_running_loop().time()
         self.followers: dict[Follower, None] = {}  # in the order they came, as they lie in memory
@@ -101,7 +102,6 @@ class Feed:
         """Where somebody stands who has all that comes before the first of these."""
 
         self._told = FIRST_ID
-        self._size = Mouthful()
         self._turn = asyncio.Lock()
 
     async def look(self) -> bool:
@@ -149,11 +149,11 @@ class Feed:
 
     async def _look(self) -> bool:
         # No more at a time than the shortest queue takes: a burst is no reason to call somebody slow.
-        asked = min(self._size.next, self._least)
+        asked = min(self.size.next, self._least)
         seen = await self._backend.glimpse(self.topic, self.place.id, asked)
         self.looked_at = asyncio.get_running_loop().time()
-        step = go_on(self.topic, self.place, seen)
-        self._size.got(step.entries, asked)
+        self.size.got(seen.entries, asked)
+        step = go_on(self.topic, self.place, seen).within(PAGE_BYTES)
         self._append(step)
         return step.is_at_end
 

@@ -8,7 +8,7 @@ from penstock.tail.continuity import go_on
 from penstock.tail.feed import Feed, Slot
 from penstock.tail.hub import Hub
 from penstock.tail.items import Gap
-from penstock.tail.mouthful import Mouthful
+from penstock.tail.mouthful import PAGE_BYTES, Mouthful
 from penstock.tail.opening import Found
 from penstock.tail.places import FIRST_ID, Cursor, Place
 
@@ -65,7 +65,8 @@ class Strand:
         self._hub = hub
         self._read_upto = place
         self._ahead: deque[Found] = deque()
-        self._size = Mouthful()
+        known = hub.known(topic)
+        self._size = Mouthful.of_many(known.size if known is not None else None)
         self._feed: Feed | None = None
         self._index = 0
         self._number = 0
@@ -120,12 +121,12 @@ class Strand:
             return
         asked = self._size.next
         seen = await self._hub.backend.glimpse(self.topic, self._read_upto.id, asked)
-        step = go_on(self.topic, self._read_upto, seen)
+        self._size.got(seen.entries, asked)
+        step = go_on(self.topic, self._read_upto, seen).within(PAGE_BYTES)
         if step.gap is not None:
             self._ahead.append(Found(step.gap, step.behind_gap(self._read_upto)))
         self._ahead.extend(Found(entry, place) for entry, place in step.placed())
         self._read_upto = step.place
-        self._size.got(step.entries, asked)
         if step.is_at_end:
             await self._go_over()
 
