@@ -271,7 +271,9 @@ async def test_a_cursor_is_held_from_its_first_opening_on(backend: RedisBackend,
     assert seen.survey is not None
     epoch = seen.survey.epoch
     start = Position(ids[0], 1, epoch)
+    assert await backend.held_cursor(topic, "lake") is None
     assert await backend.hold_cursor(topic, "lake", start) == start
+    assert await backend.held_cursor(topic, "lake") == start
     assert await backend.hold_cursor(topic, "lake", Position(ids[3], 4, epoch)) == start
     assert await backend.move_cursor(topic, "lake", Position(ids[2], 3, epoch)) is Moved.MOVED
     for back in (ids[2], ids[1]):
@@ -336,6 +338,8 @@ async def test_a_cursor_written_by_hand_has_an_id_alone_and_one_that_has_none_is
     assert await backend.hold_cursor(topic, "lake", Position("0-0", 0, "")) == Position("5-0", -1, "")
     with pytest.raises(TopicError, match="spoilt"):
         await backend.hold_cursor(topic, "spoilt", Position("0-0", 0, ""))
+    with pytest.raises(TopicError, match="spoilt"):
+        await backend.held_cursor(topic, "spoilt")
     for name in ("", "a\n"):
         with pytest.raises(ConfigurationError):
             await backend.hold_cursor(topic, name, Position("0-0", 0, ""))

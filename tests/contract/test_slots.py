@@ -162,6 +162,7 @@ async def live_following(backend: Any, topic: str, cursor: str) -> None:
     assert (await backend.find_near(topic, message.id, HOUR))[1]
     start = Position("0-0", 0, seen.survey.epoch)
     for name in (cursor, "other"):
+        assert await backend.held_cursor(topic, name) is None
         assert await backend.hold_cursor(topic, name, start) == start
     assert await backend.move_cursor(topic, cursor, Position(seen.survey.newest, 1, start.epoch)) is Moved.MOVED
     assert await backend.forget_cursor(topic, "other") is True

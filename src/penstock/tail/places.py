@@ -93,7 +93,8 @@ class Sought:
     message_id: str
 
 
-Start: TypeAlias = Literal["earliest", "latest"] | Spot | Sought | datetime | Last | Cursor
+PlainStart: TypeAlias = Literal["earliest", "latest"] | Spot | Sought | datetime | Last
+Start: TypeAlias = PlainStart | Cursor
 
 
 class Place(Struct, frozen=True):

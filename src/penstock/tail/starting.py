@@ -8,11 +8,13 @@ from penstock.backend.survey import Survey
 from penstock.errors import ConfigurationError
 from penstock.tail.mouthful import Mouthful
 from penstock.tail.places import (
+    EARLIER_EPOCH,
     FIRST_ID,
     NOWHERE,
     Cursor,
     Last,
     Place,
+    PlainStart,
     Sought,
     Spot,
     Start,
@@ -24,10 +26,35 @@ from penstock.tail.search import Search
 
 
 async def begin(backend: StreamBackend, topic: str, start: Start, search: Search) -> Place:
-    """The place that `start` means now."""
+    """The place that `start` means now. If the topic becomes another stream, that shows from the place alone."""
     if isinstance(start, Cursor):
-        place = await begin(backend, topic, parse(start.start), search)
-        return Place.at(await backend.hold_cursor(topic, start.name, place.to_hold()))
+        held = await backend.held_cursor(topic, start.name)
+        if held is None:  # only then: what it once began behind may be gone, or take long to find
+            place = await begin(backend, topic, parse(start.start), search)
+            held = await backend.hold_cursor(topic, start.name, place.to_hold())
+        return Place.at(held)
+    place = await _meant(backend, topic, start, search)
+    return place if place.epoch or place.ordinal is not None else await _anchored(backend, topic, place.id)
+
+
+async def _anchored(backend: StreamBackend, topic: str, id: str) -> Place:
+    """The place behind an id, in the stream that is there.
+
+    With an epoch, an id says that its entry was there: if it is not, and was not removed, the server has fallen back.
+    So one between two entries becomes that of the entry before it.
+    """
+    survey = (await backend.glimpse(topic, id, 1)).survey
+    if survey is None:
+        return NOWHERE if id == FIRST_ID else Place(id, EARLIER_EPOCH)
+    here = order(id)
+    is_between = survey.first is not None and order(survey.first) < here < order(survey.last)
+    if is_between and not survey.present and order(survey.deleted) < here:
+        for entry in await backend.read_before(topic, id, 1):
+            return Place(entry.id, survey.epoch, told_upto=id)
+    return Place(id, survey.epoch)
+
+
+async def _meant(backend: StreamBackend, topic: str, start: PlainStart, search: Search) -> Place:
     if isinstance(start, Spot):
         return Place.recalled(start.id, start.epoch, start.ordinal)
     if isinstance(start, Sought):

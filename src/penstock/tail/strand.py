@@ -76,11 +76,6 @@ class Strand:
         """It has to read by itself, with `read_on`, before there is anything to take."""
         return self._feed is None
 
-    @property
-    def epoch(self) -> str:
-        """Of the stream that it has read last by itself; empty if there was none."""
-        return self._read_upto.epoch
-
     def news(self) -> None:
         if not self.is_listed:
             self.is_listed = True

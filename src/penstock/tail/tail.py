@@ -16,7 +16,7 @@ from penstock.tail.hub import Hub
 from penstock.tail.items import Gap, Item
 from penstock.tail.opening import Found, opened
 from penstock.tail.pages import Pages
-from penstock.tail.places import After, Cursor, Place, Sought, Start, parse, starts_of
+from penstock.tail.places import After, Cursor, Place, Start, parse, starts_of
 from penstock.tail.progress import Progress
 from penstock.tail.search import Search
 from penstock.tail.starting import begin
@@ -101,8 +101,6 @@ class Tail:
         strand.news()
         if place.ordinal is None:  # what is missing can be told best now: later, more will have been removed
             await self._page(strand)
-            if isinstance(start, Sought) and not place.epoch:  # it was found in this stream: it is noticed if it goes
-                self._began[topic] = Place(place.id, strand.epoch)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -63,6 +63,10 @@ class Follows(Protocol):
         """
         ...
 
+    async def held_cursor(self, topic: str, name: str) -> Position | None:
+        """Where the durable cursor stands; None if there is none. Changes nothing."""
+        ...
+
     async def hold_cursor(self, topic: str, name: str, start: Position) -> Position:
         """Where the durable cursor stands, at `start` if it is new. From then on it holds back trimming. Idempotent."""
         ...

@@ -13,20 +13,25 @@ _HELD = re.compile(r"(?P<id>[0-9]+-[0-9]+)(?: (?P<epoch>[0-9a-f]*) (?P<ordinal>-
 
 
 class Cursors(Verbs):
-    """`hold_cursor`, `move_cursor` and `forget_cursor` of the Redis backend."""
+    """`held_cursor`, `hold_cursor`, `move_cursor` and `forget_cursor` of the Redis backend."""
 
-    async def hold_cursor(self, topic: str, name: str, start: Position) -> Position:
-        hash, doing = _checked(topic, name), f"cannot open cursor {name!r} of {topic!r}, noted in {keys.cursors(topic)}"
-        # Two commands will do: whoever sets it first, all are told the same, and nothing of ours removes it between.
-        await self._links.command(doing, "HSETNX", hash, name, _written(start))
-        held = await self._links.command(doing, "HGET", hash, name)
-        found = _HELD.fullmatch(held.decode(errors="replace")) if held is not None else None
+    async def held_cursor(self, topic: str, name: str) -> Position | None:
+        held = await self._links.command(_opening(topic, name), "HGET", _checked(topic, name), name)
+        if held is None:
+            return None
+        found = _HELD.fullmatch(held.decode(errors="replace"))
         if found is None:
-            raise TopicError(
-                f"cursor {name!r} of topic {topic!r} holds no position: remove it from {hash}, or use another name"
-            )
+            raise _spoilt(topic, name)
         # One that was written by hand has an id alone; nobody counted up to there.
         return Position(found["id"], int(found["ordinal"] or -1), found["epoch"] or "")
+
+    async def hold_cursor(self, topic: str, name: str, start: Position) -> Position:
+        # Two commands will do: whoever sets it first, all are told the same, and nothing of ours removes it between.
+        await self._links.command(_opening(topic, name), "HSETNX", _checked(topic, name), name, _written(start))
+        held = await self.held_cursor(topic, name)
+        if held is None:
+            raise _spoilt(topic, name)
+        return held
 
     async def move_cursor(self, topic: str, name: str, to: Position) -> Moved:
         hash, doing = _checked(topic, name), f"cannot move cursor {name!r} of {topic!r} to {to.id}"
@@ -43,6 +48,17 @@ def _checked(topic: str, name: str) -> str:
     keys.check_topic(topic)
     keys.check_name("cursor", name)
     return keys.cursors(topic)
+
+
+def _opening(topic: str, name: str) -> str:
+    return f"cannot open cursor {name!r} of {topic!r}, noted in {keys.cursors(topic)}"
+
+
+def _spoilt(topic: str, name: str) -> TopicError:
+    return TopicError(
+        f"cursor {name!r} of topic {topic!r} holds no position: remove it from {keys.cursors(topic)},"
+        " or use another name"
+    )
 
 
 def _written(place: Position) -> str:
