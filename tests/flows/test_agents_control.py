@@ -196,6 +196,48 @@ async def test_a_server_that_fell_back_is_asked_for_the_last_word(stage: Stage, 
     assert [gap.reason for gap in stage.told(events.Gapped)] == ["rolled back"]
 
 
+STOP, RESUME, PAUSE = ({"payload": f'{{"command": "{order}"}}'} for order in ("stop", "resume", "pause"))
+
+
+async def test_a_stop_that_a_server_which_fell_back_has_instead_is_obeyed(stage: Stage, name: str) -> None:
+    agent, _ = listening(stage, name)
+    topic, inbox = f"control:{name}", f"chat:{name}"
+    for id, command in {"3-0": RESUME, "4-0": STOP, "5-0": RESUME}.items():
+        stage.admin.xadd(topic, command, id=id)
+    async with stage.running(agent.bus) as run:
+        old = stage.admin.dump(topic)
+        stage.admin.xadd(topic, PAUSE, id="9-0")
+        await stage.until(lambda: stage.admin.sismember(keys.paused(inbox), name))
+        with stage.admin.pipeline(transaction=True) as at_once:
+            at_once.delete(keys.paused(inbox), keys.obeyed(inbox))
+            at_once.restore(topic, 0, old, replace=True)
+            for id, command in {"6-0": STOP, "7-0": RESUME}.items():
+                at_once.xadd(topic, command, id=id)
+            at_once.execute()
+        stage.admin.xadd(topic, {"payload": "null"}, id="10-0")  # so that it is noticed at once
+        await stage.until(run.done)
+    assert [gap.reason for gap in stage.told(events.Gapped)] == ["rolled back"]
+    assert stage.admin.hget(keys.obeyed(inbox), name).endswith(b" 7-0"), "the last word on pausing counts all the same"
+
+
+async def test_a_stop_from_before_it_ran_is_not_for_it_though_the_server_falls_back(stage: Stage, name: str) -> None:
+    agent, _ = listening(stage, name)
+    topic, inbox = f"control:{name}", f"chat:{name}"
+    for id, command in {"3-0": RESUME, "4-0": STOP}.items():
+        stage.admin.xadd(topic, command, id=id)
+    async with stage.running(agent.bus) as run:
+        old = stage.admin.dump(topic)
+        stage.admin.xadd(topic, RESUME, id="9-0")
+        await stage.until(lambda: (stage.admin.hget(keys.obeyed(inbox), name) or b"").endswith(b" 9-0"))
+        stage.admin.delete(keys.obeyed(inbox))
+        stage.admin.restore(topic, 0, old, replace=True)
+        stage.admin.xadd(topic, {"payload": "null"}, id="10-0")
+        await stage.until(lambda: (stage.admin.hget(keys.obeyed(inbox), name) or b"").endswith(b" 3-0"))
+        stage.admin.xadd(topic, PAUSE, id="11-0")
+        await stage.until(lambda: stage.admin.sismember(keys.paused(inbox), name))
+        assert not run.done()
+
+
 async def test_an_agent_that_cannot_be_controlled_does_not_start(stage: Stage, name: str) -> None:
     agent, _ = listening(stage, name)
     stage.admin.set(f"control:{name}", "in the way")

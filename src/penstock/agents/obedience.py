@@ -8,9 +8,10 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.agents.bodies import Command, Order, read_as
+from penstock.backend.facts import position as place_of
 from penstock.backend.pace import Pace
 from penstock.bus.bus import Bus
 from penstock.errors import (
@@ -21,12 +22,14 @@ from penstock.errors import (
     ServerTooOldError,
 )
 from penstock.tail.items import Gap, Tailed, Unreadable
+from penstock.tail.places import Spot, parse_position
 from penstock.tail.tail import Tail
 
 if TYPE_CHECKING:
     from penstock.app import Penstock
 
 _PAGE = 100
+_T = TypeVar("_T")
 
 
 class Obedience:
@@ -60,10 +63,12 @@ class Obedience:
 
     async def _follow(self, tail: Tail) -> None:
         """Until it is told to stop, or the app is closed."""
+        began = parse_position(tail.began_at())
         async for item in tail:
             if isinstance(item, Gap):
-                # A command may be among what is missing: the newest of those that are there counts.
-                await self._insist(self._look_again)
+                # A command may be among what is missing: of those that are there, all since it began are for it.
+                if await self._insist(partial(self._look_again, began)):
+                    return
                 continue
             try:
                 order = _order(item)
@@ -74,20 +79,27 @@ class Obedience:
                 return
             await self._insist(partial(self._obey, order, item))
 
-    async def _look_again(self) -> None:
+    async def _look_again(self, began: Spot) -> bool:
         async with self._app.tail(self._topic, after="latest") as tail:
-            await self._obey_newest(tail)
+            return await self._obey_newest(tail, began)
 
-    async def _obey_newest(self, tail: Tail) -> None:
-        """Of what was there when the tail was opened, the last word on pausing; a stop was for those who ran then."""
-        before = None
-        while page := await _page(tail, before):
-            for item in reversed(page):
-                order = _order_or_none(item)
-                if order is not None and order is not Order.STOP:
-                    await self._obey(order, item)
-                    return
-            before = page[0].position
+    async def _obey_newest(self, tail: Tail, began: Spot | None = None) -> bool:
+        """Of what was there when the tail was opened, the last word on pausing; a stop was for those who ran then.
+
+        True if that concerns one who `began` there: a stop was said since.
+        """
+        is_to_stop, has_obeyed, is_since = False, False, began is not None
+        async for item in _backwards(tail):
+            is_since = is_since and began is not None and _is_since(began, item)
+            if has_obeyed and not is_since:
+                break
+            order = _order_or_none(item)
+            if order is Order.STOP:
+                is_to_stop = is_to_stop or is_since
+            elif order is not None and not has_obeyed:
+                await self._obey(order, item)
+                has_obeyed = True
+        return is_to_stop
 
     async def _obey(self, order: Order, item: "Tailed | Unreadable") -> None:
         for topic in self._bus.topics:
@@ -99,7 +111,7 @@ class Obedience:
                 command_id=item.entry_id,
             )
 
-    async def _insist(self, step: Callable[[], Awaitable[None]]) -> None:
+    async def _insist(self, step: Callable[[], Awaitable[_T]]) -> _T:
         """Do it however long the server is away: a command that was read must not be forgotten."""
         pace = Pace()
         while True:
@@ -111,6 +123,20 @@ class Obedience:
                 self._bus.trouble(error)
                 pace.failed()
                 await pace.ready()
+
+
+async def _backwards(tail: Tail) -> "AsyncIterator[Tailed | Unreadable]":
+    """All before the place where it began, newest first."""
+    before = None
+    while page := await _page(tail, before):
+        for item in reversed(page):
+            yield item
+        before = page[0].position
+
+
+def _is_since(began: Spot, item: "Tailed | Unreadable") -> bool:
+    """It came when somebody ran who began there: with a larger id, or in a stream that was made since."""
+    return item.epoch != began.epoch or place_of(item.entry_id) > place_of(began.id)
 
 
 async def _page(tail: Tail, before: str | None) -> "list[Tailed | Unreadable]":
