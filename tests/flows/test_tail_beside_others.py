@@ -102,6 +102,21 @@ async def test_a_slow_follower_is_told_of_every_other_stream_that_it_missed(stag
     assert given == ["307-0", "308-0"]
 
 
+async def test_of_more_streams_than_are_remembered_no_range_is_named_from_one_that_is_gone(stage: Stage) -> None:
+    add(stage, 0, "1000-0")
+    _, feed, slow = await followed(stage, queue=3)
+    for number in range(20):
+        stage.admin.delete(stage.topic)
+        add(stage, number, f"{5 + number}-0")
+        add(stage, number, f"{5 + number}-1")
+        await caught_up(feed)
+    gaps = [one for one in all_at_hand(slow) if isinstance(one, Gap)]
+    assert {gap.reason for gap in gaps} == {"recreated", "too slow"}
+    assert sum(gap.count or 0 for gap in gaps) >= 37
+    ranges = [(gap.after, gap.upto) for gap in gaps if gap.upto is not None]
+    assert [one for one in ranges if order(one[0]) >= order(one[1])] == []
+
+
 async def test_what_a_slow_follower_missed_before_the_server_fell_back_is_named(stage: Stage) -> None:
     fill(stage, 500)
     _, feed, slow = await followed(stage, queue=4)

@@ -7,11 +7,11 @@ from datetime import timedelta
 import pytest
 
 from penstock import Gap, Penstock
-from penstock.errors import AuthenticationError, WrongKeyTypeError
+from penstock.errors import AuthenticationError, TopicError, WrongKeyTypeError
 from penstock.events import Trouble
 from penstock.tail import feed as feeds
-from penstock.tail.places import FIRST_ID, Place
-from tests.support.feeding import drained, quiet, strand
+from penstock.tail.places import FIRST_ID, NOWHERE, Place
+from tests.support.feeding import all_at_hand, drained, quiet, strand
 from tests.support.proxy import Proxy
 from tests.support.servers import Server
 from tests.support.stage import Stage
@@ -152,6 +152,29 @@ async def test_a_follower_begins_in_the_middle_of_what_is_held_without_asking_th
     assert drained(late) == ids[3:]
     assert stage.admin.info("commandstats")["cmdstat_xrange"]["calls"] == calls
     assert drained(first) == []
+
+
+async def test_nobody_joins_a_feed_that_has_failed(stage: Stage) -> None:
+    """Its followers may be long in taking the error; to others the topic is readable by now."""
+    ids = await publish(stage, 0, 1)
+    hub, feed = await quiet(stage, NOWHERE)
+    slow = strand(hub, stage.topic, NOWHERE)
+    while slow.is_behind:
+        await slow.read_on()
+    feed.fail(TopicError("no rights any more"))
+    late = strand(hub, stage.topic, NOWHERE)
+    while late.is_behind:
+        await late.read_on()
+    assert drained(late) == ids
+    another = hub.known(stage.topic)
+    assert another is not None
+    assert another is not feed
+    with pytest.raises(TopicError):
+        all_at_hand(slow)
+    assert hub.known(stage.topic) is another, "who leaves the old one takes the new one from nobody"
+    late.close()
+    assert hub.known(stage.topic) is None
+    await hub.aclose()
 
 
 async def test_a_feed_holds_no_more_than_fits_and_says_what_fell_out(

@@ -9,7 +9,7 @@ from penstock.web import WebOptions
 from tests.support.serving import Served, served
 from tests.support.sse import following, numbers
 from tests.support.stage import Stage
-from tests.support.tailing import publish
+from tests.support.tailing import add, publish, restore
 
 BOTH = pytest.mark.parametrize("server", ["valkey", "redis"], indirect=True)
 FOREIGN = "00112233445566ff"
@@ -171,3 +171,19 @@ async def test_a_seat_is_free_again_when_its_client_has_left_or_was_refused(stag
 
 async def refused(web: Served, topic: str, **query: str) -> httpx.Response:
     return await web.client.get(f"/topics/{topic}/events", params=query)
+
+
+async def test_what_a_server_that_fell_back_has_under_an_id_that_was_sent_before_is_sent(
+    stage: Stage, web: Served
+) -> None:
+    add(stage, 0, "1-0")
+    async with following(web.client, stage.topic, after="earliest") as follower:
+        assert numbers(await follower.take(1)) == [0]
+    old = stage.admin.dump(stage.topic)
+    add(stage, 1, "5-0")
+    for _ in range(2):
+        async with following(web.client, stage.topic, after="earliest") as follower:
+            assert numbers(await follower.take(2)) == [0, 1]
+    restore(stage, old, {999: "5-0"})
+    async with following(web.client, stage.topic, after="earliest") as follower:
+        assert numbers(await follower.take(2)) == [0, 999]

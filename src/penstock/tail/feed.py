@@ -90,6 +90,9 @@ class Feed:
         self.breaks: deque[tuple[int, Slot]] = deque(maxlen=_MOST_BREAKS)
         """The newest gaps of which nobody knows how much is missing, and their indices, held or not."""
 
+        self.forgotten = -1
+        """Index of the newest such gap that is not among these any more."""
+
         self._backend = backend
         self._beside = beside
         self._bytes = 0
@@ -192,6 +195,8 @@ class Feed:
         if isinstance(gap := found.thing, Gap):
             self._told = FIRST_ID if gap.upto is None or gap.reason == "rolled back" else gap.upto
             if gap.count is None:
+                if len(self.breaks) == _MOST_BREAKS:
+                    self.forgotten = self.breaks[0][0]
                 self.breaks.append((self.head, slot))
         self.slots.append(slot)
         self.head += 1

@@ -21,12 +21,13 @@ class Hub:
         self._audience: set[Callable[[], None]] = set()
 
     def known(self, topic: str) -> Feed | None:
-        """The feed of a topic that somebody follows already."""
-        return self._feeds.get(topic)
+        """The feed of a topic that somebody follows already; one that has failed is for those alone who follow it."""
+        feed = self._feeds.get(topic)
+        return feed if feed is not None and feed.error is None else None
 
     def feed(self, topic: str, place: Place) -> Feed:
         """The feed of a topic; a new one begins at `place`, behind which its first follower has read nothing."""
-        feed = self._feeds.get(topic)
+        feed = self.known(topic)
         if feed is None:
             feed = self._feeds[topic] = Feed(self.backend, topic, place, self._feeds)
             self._reader(topic).add(feed)

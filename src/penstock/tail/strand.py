@@ -157,7 +157,7 @@ class Strand:
             self._read_upto = self.taken
             return
         start = max(feed.base, feed.head - max(1, self.queue // 2))
-        after = self.taken.unproved or self.taken.id
+        after = self.taken.unproved or self.taken.id if self._index > feed.forgotten else FIRST_ID
         for index, slot in feed.breaks:
             if self._index <= index < start:
                 self._miss(after, slot, slot.number)

@@ -1,5 +1,6 @@
 """From what a tail gives to what is sent for it. Each message is written once for all who follow."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from penstock.message.message import Message
@@ -28,7 +29,7 @@ class Rendering:
     """Remembers the newest frames: a thousand followers of a topic ask for the same one within moments."""
 
     def __init__(self) -> None:
-        self._frames: dict[tuple[str, Place], Rendered] = {}
+        self._frames: dict[tuple[str, Place], tuple[Sequence[bytes], Rendered]] = {}
         self._bytes = 0
 
     def of(self, item: Item) -> Rendered:
@@ -37,15 +38,26 @@ class Rendering:
             return Rendered(frame(encode(item), event="gap"), "", concerns_all=True)
         key = item.topic, item.place
         found = self._frames.get(key)
-        return found if found is not None else self._add(key, _rendered(item))
+        # A server that fell back may have something else under that id. Mostly they are the same ones: it costs little.
+        if found is not None and found[0] == item.fields:
+            return found[1]
+        return self._add(key, item.fields, _rendered(item))
 
-    def _add(self, key: tuple[str, Place], rendered: Rendered) -> Rendered:
-        self._frames[key] = rendered
-        self._bytes += len(rendered.frame)
+    def _add(self, key: tuple[str, Place], fields: Sequence[bytes], rendered: Rendered) -> Rendered:
+        self._drop(key)
+        self._frames[key] = fields, rendered
+        self._bytes += _weight(fields, rendered)
         while len(self._frames) > _MOST_FRAMES or self._bytes > _MOST_BYTES:
-            oldest = next(iter(self._frames))
-            self._bytes -= len(self._frames.pop(oldest).frame)
+            self._drop(next(iter(self._frames)))
         return rendered
+
+    def _drop(self, key: tuple[str, Place]) -> None:
+        if (dropped := self._frames.pop(key, None)) is not None:
+            self._bytes -= _weight(*dropped)
+
+
+def _weight(fields: Sequence[bytes], rendered: Rendered) -> int:
+    return sum(map(len, fields)) + len(rendered.frame)
 
 
 def started(position: str) -> bytes:
