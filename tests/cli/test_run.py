@@ -20,6 +20,7 @@ import pytest
 
 from penstock.sync import Penstock
 from tests.support.servers import Server, free_port, valkey_binary
+from tests.support.states import state_home
 
 COMMAND = [sys.executable, "-c", "from penstock.cli.main import main; main()", "run"]
 DEADLINE = 30.0
@@ -397,14 +398,13 @@ def test_workers_without_their_supervisor_drain_and_go(shop: Shop) -> None:
 
 
 def test_embedded_is_one_server_for_all_workers(shop: Shop) -> None:
-    state = tempfile.mkdtemp(prefix="ps-")
-    try:
-        with shop.run("shop:app", "--workers", "2", "--embedded", PENSTOCK_URL="", XDG_STATE_HOME=state) as run:
-            run.until(lambda: len(run.notes("loaded")) == 2)
-            with Penstock.connect(f"embedded://{state}/penstock/default") as app:
-                app.bus("orders").publish({"do": "nothing"})
-            run.until(lambda: run.notes("end", "nothing"))
-            run.process.send_signal(signal.SIGTERM)
-            assert run.finish() == 0
-    finally:
-        shutil.rmtree(state, ignore_errors=True)
+    with (
+        state_home() as state,
+        shop.run("shop:app", "--workers", "2", "--embedded", PENSTOCK_URL="", XDG_STATE_HOME=state) as run,
+    ):
+        run.until(lambda: len(run.notes("loaded")) == 2)
+        with Penstock.connect(f"embedded://{state}/penstock/default") as app:
+            app.bus("orders").publish({"do": "nothing"})
+        run.until(lambda: run.notes("end", "nothing"))
+        run.process.send_signal(signal.SIGTERM)
+        assert run.finish() == 0

@@ -4,10 +4,8 @@ import os
 import re
 import select
 import shlex
-import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields
@@ -19,6 +17,7 @@ from starlette.applications import Starlette
 
 from penstock.web import WebOptions
 from tests.support.servers import free_port
+from tests.support.states import state_home
 
 PAGE = (Path(__file__).parents[2] / "docs" / "web.md").read_text()
 COMMAND = [sys.executable, "-c", "from penstock.cli.main import main; main()"]
@@ -55,16 +54,15 @@ def test_the_quick_start_shows_a_message() -> None:
     serve = first.splitlines()[-1]
     assert serve.startswith("penstock serve ")
     port = str(free_port())
-    home = tempfile.mkdtemp(prefix="ps-")  # pytest's own are too long for a unix socket
-    try:
-        with running([*COMMAND, *shlex.split(serve.replace("8000", port))[1:]], XDG_STATE_HOME=home) as server:
-            printed(server, f"http://127.0.0.1:{port}. ")
-            # Replaced by the last one, so that the signal reaches it.
-            post, follow = second.replace("8000", port).splitlines()
-            with running(["sh", "-c", f"{post}; echo; exec {follow}"]) as shell:
-                text = printed(shell, '"body"')
-    finally:
-        shutil.rmtree(home)
+    with (
+        state_home() as home,
+        running([*COMMAND, *shlex.split(serve.replace("8000", port))[1:]], XDG_STATE_HOME=home) as server,
+    ):
+        printed(server, f"http://127.0.0.1:{port}. ")
+        # Replaced by the last one, so that the signal reaches it.
+        post, follow = second.replace("8000", port).splitlines()
+        with running(["sh", "-c", f"{post}; echo; exec {follow}"]) as shell:
+            text = printed(shell, '"body"')
     (receipt, *_), (*_, id_line, data_line) = text.splitlines(), text.splitlines()
     entry_id = re.fullmatch(r'\{"id":"[0-9a-f-]{36}","entry_id":"([0-9]+-[0-9]+)","duplicate":false\}', receipt)
     assert entry_id is not None, text
