@@ -1,14 +1,21 @@
 """A follower beside others: what it could not be given is told to it as well, whatever they have read before it."""
 
-from penstock import Gap
+import asyncio
+
+import pytest
+
+from penstock import Gap, Tail
+from penstock.backend.entry import Glimpse
 from penstock.backend.facts import position as order
 from penstock.tail.feed import Feed
 from penstock.tail.hub import Hub
+from penstock.tail.items import Item
 from penstock.tail.places import FIRST_ID, Place
 from penstock.tail.strand import Strand
 from tests.support.feeding import all_at_hand, quiet, read_up, strand
 from tests.support.stage import Stage
-from tests.support.tailing import add, restore
+from tests.support.tailing import add, numbers, restore, take
+from tests.support.waiting import blocked
 
 
 def fill(stage: Stage, *numbers: int) -> list[str]:
@@ -169,3 +176,33 @@ async def test_the_newest_entry_is_deleted_and_each_is_told_once_whoever_was_the
     fill(stage, 5)
     await feed.look()
     assert [all_at_hand(one) for one in (quick, first)] == [["5-0"], ["5-0"]]
+
+
+@pytest.mark.parametrize("turns", [0, 1])
+async def test_a_short_queue_neither_slows_the_others_nor_is_too_slow_in_a_burst(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, turns: int
+) -> None:
+    """`turns`: how often its taker lets others run between two items."""
+
+    async def take_all(tail: Tail) -> list[Item]:
+        items: list[Item] = []
+        while len(items) < 300:
+            items += await take(tail, 1)
+            for _ in range(turns):
+                await asyncio.sleep(0)
+        return items
+
+    looks, glimpse = list[str](), stage.app.backend.glimpse
+
+    async def noted(topic: str, id: str, count: int) -> Glimpse:
+        looks.append(id)
+        return await glimpse(topic, id, count)
+
+    async with stage.app.tail(stage.topic, queue=1) as short, stage.app.tail(stage.topic) as long:
+        taking = [asyncio.create_task(take_all(tail)) for tail in (short, long)]
+        await blocked(stage.admin)
+        monkeypatch.setattr(stage.app.backend, "glimpse", noted)
+        await stage.app.bus(stage.topic).publish_many([{"n": number} for number in range(300)])
+        for items in await asyncio.gather(*taking):
+            assert numbers(items) == list(range(300))
+    assert len(looks) < 30

@@ -33,12 +33,16 @@ class Step(NamedTuple):
         for count, entry in enumerate(self.entries):
             size += sum(map(len, entry.fields))
             if size > most and count:
-                left = len(self.entries) - count
-                ordinal = None if self.place.ordinal is None else self.place.ordinal - left
-                kept = self.entries[:count]
-                place = Place(kept[-1].id, self.place.epoch, ordinal, self.place.unproved, self.told_upto)
-                return Step(self.gap, kept, place, self.told_upto)
+                return self.parted(count)[0]
         return self
+
+    def parted(self, count: int) -> "tuple[Step, Step]":
+        """Two steps that come to the same: the first `count` of its entries, more than none of them, and the others."""
+        left = len(self.entries) - count
+        ordinal = None if self.place.ordinal is None else self.place.ordinal - left
+        kept = self.entries[:count]
+        place = Place(kept[-1].id, self.place.epoch, ordinal, self.place.unproved, self.told_upto)
+        return Step(self.gap, kept, place, self.told_upto), self._replace(gap=None, entries=self.entries[count:])
 
     def placed(self) -> Iterator[tuple[Stored, Place]]:
         """The entries, each with the place behind it."""

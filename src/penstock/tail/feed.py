@@ -151,12 +151,17 @@ class Feed:
         return slot.number - _count(slot.found.thing)
 
     async def _look(self) -> bool:
-        # No more at a time than the shortest queue takes: a burst is no reason to call somebody slow.
-        asked = min(self.size.next, self._least)
+        asked = self.size.next
         seen = await self._backend.glimpse(self.topic, self.place.id, asked)
         self.looked_at = asyncio.get_running_loop().time()
         self.size.got(seen.entries, asked)
         step = go_on(self.topic, self.place, seen).within(PAGE_BYTES)
+        while (count := self._least) < len(step.entries):
+            # No more at a time than the shortest queue takes: a burst is no reason to call somebody slow.
+            piece, step = step.parted(count)
+            self._append(piece)
+            for _ in range(count):
+                await asyncio.sleep(0)  # so long, that whoever only passes them on has taken them
         self._append(step)
         return step.is_at_end
 
