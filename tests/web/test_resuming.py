@@ -187,3 +187,19 @@ async def test_what_a_server_that_fell_back_has_under_an_id_that_was_sent_before
     restore(stage, old, {999: "5-0"})
     async with following(web.client, stage.topic, after="earliest") as follower:
         assert numbers(await follower.take(2)) == [0, 999]
+
+
+async def test_where_it_began_behind_a_time_is_a_place_in_that_stream_alone(stage: Stage, web: Served) -> None:
+    """With a type that never comes, this is the only id that a client has, for as long as it follows."""
+    await publish(stage, 1, 2)
+    where = {"after": "2020-01-31T12:00:00Z", "type": "never"}
+    async with following(web.client, stage.topic, **where) as follower:
+        last_id = follower.parser.last_id
+    async with following(web.client, stage.topic, last_id=last_id) as follower:
+        assert numbers(await follower.take(2)) == [1, 2]
+    stage.admin.delete(stage.topic)
+    await publish(stage, 3)
+    async with following(web.client, stage.topic, last_id=last_id) as follower:
+        gap, message = await follower.take(2)
+        assert (gap.event, gap.json["reason"]) == ("gap", "recreated")
+        assert numbers([message]) == [3]
