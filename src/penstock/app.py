@@ -13,18 +13,16 @@ from penstock.backend.base import StreamBackend
 from penstock.backend.redis import RedisBackend
 from penstock.bus.bus import Bus
 from penstock.changes.changes import Changes
-from penstock.changes.keeper import TurnKeeper
+from penstock.changes.ground import Ground, Tools
 from penstock.changes.opening import Opening
-from penstock.changes.reading import Ground
 from penstock.changes.stream import ChangeStream
 from penstock.changes.terms import Terms
-from penstock.changes.turn import Turn
 from penstock.delivery.leases import LeaseKeeper
 from penstock.delivery.outcome import Snooze
 from penstock.delivery.plan import Plan, start_id
 from penstock.delivery.together import run_together
 from penstock.errors import ConfigurationError
-from penstock.events import Listener, Listeners, Scope, Trouble
+from penstock.events import Listener, Listeners
 from penstock.message.wire import Wire
 from penstock.options import LEASE, ChangeOptions, Retry, Subscription, check_kind
 from penstock.process import spared_by_the_collector, stopped_by_signals
@@ -71,7 +69,7 @@ class Penstock:
         self._idle = asyncio.Event()
         self._tracing: Tracing | None = None
         self._hub: Hub | None = None
-        self._turns: TurnKeeper | None = None
+        self._tools: Tools | None = None
         self._reading: set[ChangeStream[Any]] = set()
 
     @classmethod
@@ -247,9 +245,9 @@ class Penstock:
         for changes in list(self._reading):
             await changes.aclose()
         backend, self._backend, self._is_stop_due = self._backend, None, False
-        turns, self._turns = self._turns, None
-        if turns is not None:
-            await turns.aclose()
+        tools, self._tools = self._tools, None
+        if tools is not None:
+            await tools.aclose()
         hub, self._hub = self._hub, None
         if hub is not None:
             await hub.aclose()
@@ -311,14 +309,11 @@ class Penstock:
             self._hub = Hub(self.backend, self._listeners)
         return self._hub
 
-    async def _sequential(self) -> tuple[StreamBackend, TurnKeeper]:
-        """Those who read in sequence share the thread that keeps their turns."""
-        if self._turns is None:
-            self._turns = TurnKeeper(self.backend, self._tell_of_turn)
-        return self.backend, self._turns
-
-    def _tell_of_turn(self, turn: Turn, error: Exception) -> None:
-        self._listeners.emit(Trouble(Scope.LEASE, error, topic=turn.topic, group=turn.reader))
+    async def _sequential(self) -> Tools:
+        """Those who read in sequence share the thread that keeps their turns, and the connection they wait on."""
+        if self._tools is None:
+            self._tools = Tools.on(self.backend, self._listeners)
+        return self._tools
 
     def _names_of(self, topic: str | Sequence[str], what: str = "a bus") -> list[str]:
         given = [topic] if isinstance(topic, str) else list(topic) if isinstance(topic, (list, tuple)) else []

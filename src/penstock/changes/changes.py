@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from penstock.changes.ground import Ground
 from penstock.changes.opening import Opening
-from penstock.changes.reading import Ground
 from penstock.changes.stream import ChangeStream
 from penstock.changes.terms import Terms
 

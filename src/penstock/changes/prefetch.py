@@ -3,20 +3,16 @@
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from datetime import timedelta
 
 from penstock.backend.base import StreamBackend
-from penstock.backend.contract.following import Bell
 from penstock.backend.entry import Stored
+from penstock.changes.bells import Bells
+from penstock.options import ChangeOptions
 from penstock.tail.continuity import Step, go_on
 from penstock.tail.items import Gap
 from penstock.tail.places import Place
 
-_LOOK_AGAIN = timedelta(seconds=5)
-"""How long a silent topic is left alone: a stream that was replaced by an older one rings no bell."""
-
 _BREAKS = frozenset({"rolled back", "recreated", "gone"})
-_MOST_BYTES = 16 * 1024 * 1024
 _BYTES_AT_ONCE = 1024 * 1024
 
 Ahead = tuple[Stored | Gap, Place]
@@ -24,15 +20,18 @@ Ahead = tuple[Stored | Gap, Place]
 
 
 class Prefetch:
-    """Holds up to `size` entries, or 16 MiB of them, read up to `batch` at a time."""
+    """Holds up to `buffer_size` entries, or so many bytes of them, read up to `fetch_batch_size` at a time."""
 
-    def __init__(self, backend: StreamBackend, bell: Bell, topic: str, place: Place, size: int, batch: int) -> None:
+    def __init__(
+        self, backend: StreamBackend, bells: Bells, topic: str, place: Place, options: ChangeOptions, most_bytes: int
+    ) -> None:
         self._backend = backend
-        self._bell = bell
+        self._bells = bells
+        self._most_bytes = most_bytes
         self._topic = topic
         self._place = place
-        self._size = size
-        self._batch = min(size, batch)
+        self._size = options.buffer_size
+        self._batch = min(options.buffer_size, options.fetch_batch_size)
         self._held: deque[Ahead] = deque()
         self._bytes = 0
         self._mean = 0.0
@@ -62,8 +61,7 @@ class Prefetch:
         while True:
             await self._room()
             if not self._is_behind:
-                rung = await self._bell.rings({self._topic: self._place.id}, _LOOK_AGAIN)
-                self._is_behind = self._topic in rung
+                self._is_behind = await self._bells.rings(self._topic, self._place.id)
             seen = await self._backend.glimpse(self._topic, self._place.id, self._count())
             step = go_on(self._topic, self._place, seen)
             is_broken = step.gap is not None and step.gap.reason in _BREAKS
@@ -90,7 +88,7 @@ class Prefetch:
         self._has_read = self._has_read or bool(step.entries)
 
     async def _room(self) -> None:
-        while len(self._held) + self._batch > self._size or self._bytes >= _MOST_BYTES:
+        while len(self._held) + self._batch > self._size or self._bytes >= self._most_bytes:
             self._wanted.clear()
             await self._wanted.wait()
 

@@ -3,18 +3,18 @@
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 from msgspec import structs
 
 from penstock.backend.base import StreamBackend
-from penstock.backend.contract.following import Bell
 from penstock.backend.pace import Pace
 from penstock.backend.survey import Position, Survey
 from penstock.backend.turn import Standing
 from penstock.changes.acks import Acks
+from penstock.changes.bells import Bells
 from penstock.changes.change import Settles
+from penstock.changes.ground import Ground
 from penstock.changes.keeper import TurnKeeper
 from penstock.changes.opening import Opening
 from penstock.changes.prefetch import Prefetch
@@ -40,7 +40,6 @@ from penstock.events import (
     Handled,
     HandlerStuck,
     LeaseLost,
-    Listeners,
     Lost,
     Scope,
     Started,
@@ -53,14 +52,6 @@ _STANDBY_SECONDS = 0.4
 """How often those who stand by ask for the turn: one who leaves in good order is followed so soon."""
 
 
-class Ground:
-    """Where a reader reads: the connection, and the thread that keeps its turn, both opened when they are needed."""
-
-    def __init__(self, open: Callable[[], Awaitable[tuple[StreamBackend, TurnKeeper]]], listeners: Listeners) -> None:
-        self.open = open
-        self.listeners = listeners
-
-
 class Reading:
     """Of one change stream. `tenure` is what it has while it has the turn."""
 
@@ -71,7 +62,7 @@ class Reading:
         self._stream = stream
         self._backend: StreamBackend
         self._keeper: TurnKeeper
-        self._bell: Bell
+        self._bells: Bells
         self._unsubscriptions: int | None = None
         self._pace = Pace()
         self._task: asyncio.Task[None] | None = None
@@ -108,7 +99,7 @@ class Reading:
                 await asyncio.wait([task])
             self.waiting.wake()
         if forget:
-            backend, _ = await self._ground.open()
+            backend = (await self._ground.open()).backend
             await backend.forget_reader(self.terms.topic, self.terms.reader)
 
     async def stumble(self, tenure: Tenure, error: PenstockError) -> None:
@@ -189,16 +180,15 @@ class Reading:
             raise
         finally:
             self.waiting.wake()
-            if self._unsubscriptions is not None:
-                self._bell.close()
 
     async def _prepare(self) -> None:
         if self._unsubscriptions is not None:
             return
-        self._backend, self._keeper = await self._ground.open()
+        tools = await self._ground.open()
+        self._backend, self._keeper, self._bells = tools.backend, tools.keeper, tools.bells
         known = await self._backend.unsubscriptions(self.terms.topic, self.terms.reader)
         await self._backend.register(self.terms.topic)
-        self._bell, self._unsubscriptions = self._backend.bell(), known
+        self._unsubscriptions = known
 
     async def _take(self) -> Turn:
         terms = self.terms
@@ -250,8 +240,7 @@ class Reading:
         terms, place = self.terms, Place.at(standing.position)
         if place.ordinal is None and standing.told_upto:
             place = structs.replace(place, told_upto=standing.told_upto)
-        options = terms.options
-        ahead = Prefetch(self._backend, self._bell, terms.topic, place, options.buffer_size, options.fetch_batch_size)
+        ahead = Prefetch(self._backend, self._bells, terms.topic, place, terms.options, terms.buffer_bytes)
         acks = Acks(
             self._backend, turn, place, terms.coalesce, self._confirmed, lambda error: self.failed(tenure, error)
         )

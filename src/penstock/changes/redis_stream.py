@@ -4,17 +4,14 @@ from datetime import datetime, timedelta
 from enum import Enum
 from typing import Any, TypeVar
 
-from penstock.backend.base import StreamBackend
 from penstock.backend.entry import Stored
 from penstock.backend.redis import RedisBackend
-from penstock.changes.keeper import TurnKeeper
+from penstock.changes.ground import Ground, Tools
 from penstock.changes.opening import Opening
-from penstock.changes.reading import Ground
 from penstock.changes.stream import ChangeStream
 from penstock.changes.terms import Terms
-from penstock.changes.turn import Turn
 from penstock.delivery.plan import start_id
-from penstock.events import Listeners, Scope, Trouble
+from penstock.events import Listeners
 from penstock.message import fields
 from penstock.message.message import Message
 from penstock.message.wire import Wire
@@ -69,8 +66,7 @@ class RedisChangeStream(ChangeStream[T]):
         self._url = url
         self._listeners = Listeners()
         self._listeners.listen(Logs())
-        self._backend: RedisBackend | None = None
-        self._keeper: TurnKeeper | None = None
+        self._tools: Tools | None = None
         opening = Opening(topic, wire, of) if wire is not None else _EitherOpening(topic, of)
         super().__init__(terms, Ground(self._open, self._listeners), opening)
 
@@ -86,22 +82,16 @@ class RedisChangeStream(ChangeStream[T]):
         finally:
             await self._disconnect()
 
-    async def _open(self) -> tuple[StreamBackend, TurnKeeper]:
-        if self._backend is None:
-            self._backend = await RedisBackend.connect(self._url)
-        if self._keeper is None:
-            self._keeper = TurnKeeper(self._backend, self._complain)
-        return self._backend, self._keeper
+    async def _open(self) -> Tools:
+        if self._tools is None:
+            self._tools = Tools.on(await RedisBackend.connect(self._url), self._listeners)
+        return self._tools
 
     async def _disconnect(self) -> None:
-        keeper, backend, self._keeper, self._backend = self._keeper, self._backend, None, None
-        if keeper is not None:
-            await keeper.aclose()
-        if backend is not None:
-            await backend.aclose()
-
-    def _complain(self, turn: Turn, error: Exception) -> None:
-        self._listeners.emit(Trouble(Scope.LEASE, error, topic=turn.topic, group=turn.reader))
+        tools, self._tools = self._tools, None
+        if tools is not None:
+            await tools.aclose()
+            await tools.backend.aclose()
 
 
 class _EitherOpening(Opening):

@@ -6,8 +6,9 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeAlias, TypeVar
 
 from penstock.changes.change import Change
+from penstock.changes.ground import Ground
 from penstock.changes.opening import Opening
-from penstock.changes.reading import Ground, Reading
+from penstock.changes.reading import Reading
 from penstock.changes.settling import Settling, as_ours
 from penstock.changes.snapshot import begin_with
 from penstock.changes.tenure import Head

@@ -23,6 +23,7 @@ class Terms:
     lease: timedelta = LEASE
     coalesce: int = 1
     options: ChangeOptions = field(default_factory=ChangeOptions)
+    buffer_bytes: int = 16 * 1024 * 1024
 
     holder: str = ""
     """Of this stream alone: two of one name would share the turn. What is given is made so."""
