@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from penstock.message.wire import Wire
     from penstock.options import (
         AckMode,
+        ByKey,
         ChangeOptions,
         DeadLetterBounds,
         Durability,
@@ -45,6 +46,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "AckMode": "penstock.options",
     "Bus": "penstock.bus.bus",
+    "ByKey": "penstock.options",
     "Change": "penstock.changes.change",
     "ChangeOptions": "penstock.options",
     "ChangeStreamError": "penstock.errors",
@@ -85,6 +87,7 @@ _HOMES = {
 __all__ = [
     "AckMode",
     "Bus",
+    "ByKey",
     "Change",
     "ChangeOptions",
     "ChangeStreamError",

@@ -23,8 +23,10 @@ from penstock.delivery.plan import Plan, start_id
 from penstock.delivery.together import run_together
 from penstock.errors import ConfigurationError
 from penstock.events import Listener, Listeners
+from penstock.keyed.keyed_bus import KeyedBus
+from penstock.keyed.partitions import names_of
 from penstock.message.wire import Wire
-from penstock.options import LEASE, ChangeOptions, Retry, Subscription, check_kind
+from penstock.options import LEASE, ByKey, ChangeOptions, Retry, Subscription, check_kind
 from penstock.process import spared_by_the_collector, stopped_by_signals
 from penstock.tail.hub import Hub
 from penstock.tail.places import After
@@ -99,15 +101,21 @@ class Penstock:
         lease: timedelta = LEASE,
         start: str | datetime = "earliest",
         options: Subscription = Subscription(),  # noqa: B008 - frozen
+        partitions: int | None = None,
+        ordering: ByKey | str | None = None,
     ) -> Bus:
         """A bus of one topic or several. Without a group it only publishes.
 
         Every group gets each message; within a group, one of its workers does. `start` is where a group begins that
         does not exist yet: "earliest", "latest", an entry id, or a moment. `lease` is how long a worker may give no
         sign of life before others take over what it has; make it longer than the largest entry needs to arrive, or
-        that one is taken over on its way, by one worker after the other.
+        that one is taken over on its way, by one worker after the other. With `partitions` and `ordering="key"`, or
+        `ByKey(...)`, the messages of each key are handled in order: see `KeyedBus`.
         """
         topics = self._names_of(topic)
+        whole, by_key = topics[0], _by_key(topics, partitions, ordering)
+        if by_key is not None:
+            topics = names_of(whole, partitions or 0)
         for name in topics:
             keys.check_topic(name)
         plan = None
@@ -117,9 +125,18 @@ class Penstock:
             first, begin = topics[0], start_id(start)
             plan = Plan(topic=first, group=group, retry=retry, lease=lease, start=begin, options=options)
         # Types are the bus's own: what one group reads as a record, another may take as a plain object.
-        wires = {name: self._wires.get(name, _NATIVE).copy() for name in topics}
+        wires = {name: self._wires.get(whole if by_key else name, _NATIVE).copy() for name in topics}
         trace = self._tracing.outgoing if self._tracing is not None else None
-        bus = Bus(wires, self._view(wires), self._listeners, plan, trace, self.full_name, self._handled.append)
+        facts: dict[str, Any] = {
+            "wires": wires,
+            "backend": self._view(wires),
+            "listeners": self._listeners,
+            "plan": plan,
+            "trace": trace,
+            "full_name": self.full_name,
+            "keep": self._handled.append,
+        }
+        bus = Bus(**facts) if by_key is None else KeyedBus(whole, by_key, self._sequential, **facts)
         if self._tracing is not None and plan is not None:
             bus.trace(self._tracing)
         self._made += 1
@@ -336,6 +353,18 @@ class Penstock:
 
     def __repr__(self) -> str:
         return f"<Penstock {self._backend or 'not connected'}>"
+
+
+def _by_key(topics: Sequence[str], partitions: int | None, ordering: ByKey | str | None) -> ByKey | None:
+    """How a bus is to keep order; None if it is not to."""
+    if partitions is None and ordering is None:
+        return None
+    if partitions is None or ordering is None or len(topics) != 1:
+        raise ConfigurationError('order by key is asked for with app.bus(one topic, partitions=n, ordering="key")')
+    if ordering == "key":
+        return ByKey()
+    check_kind('ordering, unless "key",', ordering, ByKey)
+    return ordering  # type: ignore[return-value]
 
 
 def _refuse_terms(**terms: object) -> None:

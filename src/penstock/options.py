@@ -239,7 +239,23 @@ def _policy(value: object) -> OnFailure:
         return OnFailure(value)
     except ValueError:
         words = " or ".join(repr(policy.value) for policy in OnFailure)
-        raise ConfigurationError(f"ChangeOptions(on_failure=...) is {words}, not {value!r}") from None
+        raise ConfigurationError(f"on_failure is {words}, not {value!r}") from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ByKey:
+    """How a bus keeps the messages of each key in order."""
+
+    on_failure: OnFailure = OnFailure.DEAD_LETTER
+    """What becomes of a message that fails, or cannot be read: nothing behind it in its partition is handled before it
+    succeeds; or, when its attempts are used up, it goes to the dead letters."""
+
+    coalesce: int = 100
+    """How many handled messages of a partition the server may learn of together; a crash repeats up to so many."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "on_failure", _policy(self.on_failure))
+        check_count("ByKey(coalesce=...)", self.coalesce)
 
 
 @dataclass(frozen=True, slots=True)

@@ -282,7 +282,8 @@ async def test_a_user_without_rights_is_told_for_every_verb(
 KEEP_OFF_THE_TOPIC = {
     "promote", "begin_head", "fail_head", "take_turn", "keep_turn", "leave_turn", "unsubscriptions", "read_dead",
     "read_dead, backwards", "count_dead", "replay_dead", "purge_dead", "copy_dead", "bound_dead", "claim_handling",
-    "release_handling", "pause", "resume", "register",
+    "release_handling", "pause", "resume", "register", "join", "leave", "note_partitions", "renumber_partitions",
+    "is_paused",
 }  # fmt: skip
 
 
@@ -335,6 +336,8 @@ AUXILIARY: list[tuple[Callable[[str], str], str]] = [
     (lambda t: keys.turn(t, "r"), "leave_turn"),
     (lambda t: keys.turn(t, "r"), "unsubscriptions"),
     (lambda t: keys.turn(t, "r"), "stand"),
+    (lambda t: keys.members(t, "g"), "join"),
+    (keys.paused, "is_paused"),
     (lambda t: keys.turn(t, "r"), "begin_head"),
     (lambda t: keys.turn(t, "r"), "fail_head"),
     (lambda t: keys.turn(t, "r"), "bury_head"),

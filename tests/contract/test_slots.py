@@ -97,6 +97,7 @@ async def live(backend: Any, topic: str, group: str) -> None:
     await live_dead_letters(backend, topic, group)
     await live_handling(backend, topic, group)
     await live_in_sequence(backend, topic, f"{group}:3", ids)
+    await live_in_partitions(backend, topic, group)
     await live_together(backend, topic, f"{group}:2")
     await live_watching(backend, topic, f"{group}:2")
     await live_following(backend, topic, group)
@@ -116,6 +117,15 @@ async def live_in_sequence(backend: Any, topic: str, reader: str, ids: list[str]
     assert await backend.keep_turn(topic, reader, token, HOUR) is True
     assert await backend.leave_turn(topic, reader, token) is True
     assert await backend.forget_reader(topic, reader) is True
+
+
+async def live_in_partitions(backend: Any, topic: str, group: str) -> None:
+    assert await backend.note_partitions(topic, 3) == 3
+    assert await backend.renumber_partitions(topic, 3, 4) is True
+    assert await backend.join(topic, group, "a", HOUR) == ["a"]
+    assert await backend.join(topic, group, "b", HOUR) == ["a", "b"]
+    await backend.leave(topic, group, "b")
+    assert await backend.is_paused(topic, group) is False
 
 
 async def live_together(backend: Any, topic: str, group: str) -> None:
@@ -210,8 +220,8 @@ async def test_every_verb_keeps_to_the_slot_of_its_topic(cluster: Server, topic:
     assert slots == {key_slot(topic.encode())}
     kinds = {key.rpartition(":")[2].partition("/")[0] for key in found if key != topic}
     assert kinds == {
-        "cursors", "dead", "groups", "handled", "later", "obeyed", "once", "parked", "paused", "retry", "starts",
-        "steals", "turn",
+        "cursors", "dead", "groups", "handled", "later", "members", "obeyed", "once", "parked", "partitions", "paused",
+        "retry", "starts", "steals", "turn",
     }  # fmt: skip
     verbs = {name for name, _ in inspect.getmembers(StreamBackend, inspect.isfunction) if not name.startswith("_")}
     assert recorder.called == verbs - {"aclose"}

@@ -116,10 +116,10 @@ def check(
     acked = [line for line in written if line.what == "acked"]
     violations = [
         *[Violation("I1", text) for text in _lost(starts, stored, position)],
-        *[Violation("I7", text) for text in _out_of_order(starts)],
+        *[Violation("I7", text) for text in out_of_order(starts)],
         *[Violation("I7", text) for text in _counted_twice(acked)],
         *[Violation("I7", text) for text in _stale(starts, acked)],
-        *[Violation("I7", text) for text in _two_at_once(written, frozen)],
+        *[Violation("I7", text) for text in two_at_once(written, frozen)],
     ]
     began = [line.id for line in starts]
     return Verdict(
@@ -141,7 +141,7 @@ def _lost(starts: list[Line], stored: list[str], position: str) -> list[str]:
     )
 
 
-def _out_of_order(starts: list[Line]) -> list[str]:
+def out_of_order(starts: list[Line]) -> list[str]:
     first: dict[str, float] = {}
     for line in starts:
         first.setdefault(line.id, line.at)
@@ -169,7 +169,7 @@ def _stale(starts: list[Line], acked: list[Line]) -> list[str]:
     ]
 
 
-def _two_at_once(written: list[Line], frozen: dict[int, list[tuple[float, float]]]) -> list[str]:
+def two_at_once(written: list[Line], frozen: dict[int, list[tuple[float, float]]]) -> list[str]:
     """No message is begun under a token after a later one was used, nor while another process works on one."""
     found: list[str] = []
     newest: Line | None = None

@@ -234,6 +234,19 @@ async def test_coalesced_acks_reach_the_server_by_themselves_and_when_it_is_clos
     assert sum(one.count for one in stage.told(Handled, "ledger")) == 27
 
 
+async def test_the_last_coalesced_acks_reach_the_server_however_many_there_are(stage: Stage) -> None:
+    async with stage.app.changes(stage.topic, reader="ledger", coalesce=8) as changes:
+        for count in range(1, 30):
+            ids = await publish(stage, *range(count))
+            for number in range(count):
+                change = await changes.recv()
+                assert change is not None
+                if number % 3 == 0:
+                    await asyncio.sleep(0)  # an earlier flush may be on its way, or not
+                await change.ack()
+            await stage.until(lambda last=ids[-1]: position(stage)[0] == last, within=2)
+
+
 async def test_a_lost_answer_to_an_ack_is_no_second_ack(stage: Stage, proxy: Proxy) -> None:
     ids = await publish(stage, *range(5))
     async with Penstock.connect(proxy.url) as app, app.changes(stage.topic, reader="ledger") as changes:

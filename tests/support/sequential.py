@@ -68,12 +68,13 @@ class Log:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
     def write(self, what: str, change: "Change[Any] | None" = None, error: str = "") -> None:
-        id, token, body = (change.entry_id, change.token, change.body) if change is not None else ("", 0, None)
-        line = msgspec.json.encode(Line(what, time.monotonic(), os.getpid(), id, token, body, error)) + b"\n"
-        assert os.write(self._file, line) == len(line)
+        if change is None:
+            self.write_line(what, error=error)
+        else:
+            self.write_line(what, id=change.entry_id, token=change.token, body=change.body, error=error)
 
-    def note(self, what: str, id: str) -> None:
-        line = msgspec.json.encode(Line(what, time.monotonic(), os.getpid(), id)) + b"\n"
+    def write_line(self, what: str, **facts: Any) -> None:
+        line = msgspec.json.encode(Line(what, time.monotonic(), os.getpid(), **facts)) + b"\n"
         assert os.write(self._file, line) == len(line)
 
 
@@ -160,10 +161,10 @@ def read_naively(setup: Setup, url: str, log: Log) -> None:
     while True:
         for _, entries in client.xreadgroup(setup.reader, f"c{os.getpid()}", {setup.topic: ">"}, count=1, block=1000):
             id = entries[0][0].decode()
-            log.note("start", id)
+            log.write_line("start", id=id)
             time.sleep(setup.work)
             client.xack(setup.topic, setup.reader, id)
-            log.note("acked", id)
+            log.write_line("acked", id=id)
 
 
 async def main(setup: Setup) -> None:

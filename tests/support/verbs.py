@@ -105,6 +105,11 @@ VERBS: dict[str, Call] = {
     "bury_head": lambda b, t: b.bury_head(t, "r", 1, DeadLetter(leased(t), "why"), expected="0-0"),
     "place_reader": lambda b, t: b.place_reader(t, "r", 1, Position("1-1", 1, "e")),
     "forget_reader": lambda b, t: b.forget_reader(t, "r"),
+    "join": lambda b, t: b.join(t, "g", "me", _HOUR),
+    "leave": lambda b, t: b.leave(t, "g", "me"),
+    "note_partitions": lambda b, t: b.note_partitions(t, 3),
+    "renumber_partitions": lambda b, t: b.renumber_partitions(t, 3, 4),
+    "is_paused": lambda b, t: b.is_paused(t, "g"),
     "leave_turn": lambda b, t: b.leave_turn(t, "r", 1),
     "advance": lambda b, t: b.advance(t, "r", 1, expected="0-0", to="1-1"),
 }

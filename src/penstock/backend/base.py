@@ -14,12 +14,13 @@ from penstock.backend.contract.letters import KeepsLetters
 from penstock.backend.contract.publishing import Publishes
 from penstock.backend.contract.reading import Reads
 from penstock.backend.contract.settling import Settles
+from penstock.backend.contract.sharing import SharesOut
 from penstock.backend.contract.turns import TakesTurns
 from penstock.backend.contract.upkeep import LooksAfter
 from penstock.message.wire import Wire
 
 
-class StreamBackend(Publishes, Reads, Settles, KeepsLetters, LooksAfter, TakesTurns, Follows, Protocol):
+class StreamBackend(Publishes, Reads, Settles, KeepsLetters, LooksAfter, TakesTurns, SharesOut, Follows, Protocol):
     """What the delivery engine needs of a server that keeps streams."""
 
     async def another(self) -> Self:

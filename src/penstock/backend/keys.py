@@ -12,6 +12,8 @@
 | `penstock:{<slot>}:<topic>:fence/<q>/<part>` | string | who writes this part; `done`: the batch that is done |
 | `penstock:{<slot>}:<topic>:once/<uuid>` | string | where a message published once is, or empty; expires |
 | `penstock:{<slot>}:<topic>:groups`      | hash   | group → how it stood when it was last looked at |
+| `penstock:{<slot>}:<topic>:members/<g>` | zset   | who reads partitions for g, by when that runs out in ms |
+| `penstock:{<slot>}:<topic>:partitions`  | string | how many partitions there are; `<topic>:p<k>` is one |
 | `penstock:{<slot>}:<topic>:paused`      | set    | groups that are to read nothing for now |
 | `penstock:{<slot>}:<topic>:obeyed`      | hash   | group → epoch and id of the command it obeyed last |
 | `penstock:{<slot>}:<topic>:parked/<g>`  | zset   | failed deliveries of group g, by due time in ms |
@@ -95,6 +97,14 @@ def groups(topic: str) -> str:
 def note_field(stream: str, group: str) -> str:
     """Where in `groups` the note on a group is: its topic and its retry stream share one hash."""
     return f"{'retry' if is_retry(stream) else 'topic'}/{group}"
+
+
+def members(topic: str, group: str) -> str:
+    return _aux(topic, "members", group)
+
+
+def partitions(topic: str) -> str:
+    return _aux(topic, "partitions")
 
 
 def paused(topic: str) -> str:

@@ -109,7 +109,9 @@ class Acks:
                 self._timer = asyncio.get_running_loop().call_later(_AGAIN_SECONDS, self._start_flush)
         else:
             self._error = None
-            self._unknown -= count
+            self._unknown = max(0, self._unknown - count)
+            if self._unknown and self._timer is None:  # what was acknowledged meanwhile may have been the last
+                self._timer = asyncio.get_running_loop().call_later(_FLUSH_SECONDS, self._start_flush)
         finally:
             self._flushing = None
 

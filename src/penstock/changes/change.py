@@ -1,5 +1,6 @@
 """One message of a change stream, as its reader sees it."""
 
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Generic, Protocol, Self, TypeVar
 
@@ -45,6 +46,9 @@ class Change(Struct, Generic[T], frozen=True, gc=False):
     """The first counts as 1. Failures count, and crashes once the message is suspected of them."""
 
     stream: Settles
+
+    fields: Sequence[bytes] = ()
+    """Names and values as they are stored, alternating."""
 
     @property
     def id(self) -> str:

@@ -55,8 +55,11 @@ _STANDBY_SECONDS = 0.4
 class Reading:
     """Of one change stream. `tenure` is what it has while it has the turn."""
 
-    def __init__(self, terms: Terms, ground: Ground, opening: Opening, stream: Settles) -> None:
+    def __init__(
+        self, terms: Terms, ground: Ground, opening: Opening, stream: Settles, turn: Turn | None = None
+    ) -> None:
         self.terms = terms
+        self._given = turn
         self._ground = ground
         self._opening = opening
         self._stream = stream
@@ -171,7 +174,9 @@ class Reading:
                 await self._pace.ready()
                 try:
                     await self._prepare()
-                    await self._hold(await self._take())
+                    turn = await self._take()
+                    if not self.is_ended:
+                        await self._hold(turn)
                 except PenstockError as error:
                     self._failed_to_read(error)
         except Exception as error:
@@ -191,7 +196,11 @@ class Reading:
         self._unsubscriptions = known
 
     async def _take(self) -> Turn:
-        terms = self.terms
+        terms, given = self.terms, self._given
+        if given is not None:
+            if given.is_lost:
+                self.is_ended = True  # it is for others to say who goes on
+            return given
         while True:
             asked_at = time.monotonic()
             got = await self._backend.take_turn(terms.topic, terms.reader, terms.holder, terms.lease)

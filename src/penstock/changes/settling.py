@@ -8,7 +8,7 @@ from msgspec import structs
 from penstock.changes.letters import letter
 from penstock.changes.reading import Reading
 from penstock.changes.tenure import Head, Tenure
-from penstock.delivery.outcome import Dead, Reject, RetryAfter, Snooze, decide
+from penstock.delivery.outcome import Dead, RetryAfter, Snooze, decide
 from penstock.errors import (
     AckOutOfSequenceError,
     ChangeMessageError,
@@ -18,7 +18,10 @@ from penstock.errors import (
     TurnLostError,
 )
 from penstock.events import DeadLettered, Failed
-from penstock.options import OnFailure
+from penstock.options import OnFailure, Retry
+
+_TWICE = Retry(attempts=2)
+"""What is given up at the first of two attempts is hopeless."""
 
 
 class Settling:
@@ -52,7 +55,7 @@ class Settling:
         cause = error if isinstance(error, BaseException) else RuntimeError(error)
         outcome, attempt = decide(cause, change.attempt, self._retry), change.attempt
         self._reading.tell(Failed, change.id, head.id, change.type, attempt, cause)
-        if isinstance(outcome, Dead) and (self._buries or isinstance(cause, Reject)):
+        if isinstance(outcome, Dead) and (self._buries or isinstance(decide(cause, 1, _TWICE), Dead)):
             await self._bury(tenure, head, outcome.reason, cause)
             return
         delay = outcome.delay if isinstance(outcome, RetryAfter) else self._retry.delay(attempt)

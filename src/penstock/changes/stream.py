@@ -13,6 +13,7 @@ from penstock.changes.settling import Settling, as_ours
 from penstock.changes.snapshot import begin_with
 from penstock.changes.tenure import Head
 from penstock.changes.terms import Terms
+from penstock.changes.turn import Turn
 from penstock.errors import PenstockError
 from penstock.events import Lost
 
@@ -23,16 +24,18 @@ Tell: TypeAlias = Callable[["ChangeStream[Any]"], None]
 class ChangeStream(Generic[T]):
     """Gives the messages of a topic one at a time and in order, to one process at a time.
 
+    With a `turn` that was taken for it, it ends when that is lost.
+
     Use it as `async with app.changes(...) as changes:`, or call `recv` and, at the end, `aclose`. Several processes may
     read as the same `reader`: one of them has the turn, the others stand by in `recv` and take over when it leaves,
     dies or freezes. A server that goes away is waited for. Who has the turn reads ahead, but is never given a second
     message before the first is settled. Whatever fails is a `ChangeStreamError`.
     """
 
-    def __init__(self, terms: Terms, ground: Ground, opening: Opening) -> None:
+    def __init__(self, terms: Terms, ground: Ground, opening: Opening, turn: Turn | None = None) -> None:
         self.topic = terms.topic
         self.reader = terms.reader
-        self._reading = Reading(terms, ground, opening, self)
+        self._reading = Reading(terms, ground, opening, self, turn)
         self._settling = Settling(self._reading)
         self._opened: Tell = lambda _: None
         self._closed: Tell = lambda _: None

@@ -126,7 +126,7 @@ class Tenure:
             head.error = ChangeMessageError(turn.topic, turn.reader, thing.id, error)
         else:
             attempt = 1 + (self._failures if thing.id == self._failed_id else 0)
-            head.change = Change(message.body, message, thing.id, turn.token, attempt, self._stream)
+            head.change = Change(message.body, message, thing.id, turn.token, attempt, self._stream, thing.fields)
             if self.suspects:
                 self.suspects -= 1
                 head.is_suspect = True

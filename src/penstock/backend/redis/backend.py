@@ -23,6 +23,7 @@ from penstock.backend.redis.links import Links
 from penstock.backend.redis.once import Once
 from penstock.backend.redis.opening import Opener
 from penstock.backend.redis.registry import Registry
+from penstock.backend.redis.sharing import Sharing
 from penstock.backend.redis.sightings import Sightings
 from penstock.backend.redis.stopping import Stopping
 from penstock.backend.redis.turns import Turns
@@ -42,6 +43,7 @@ class RedisBackend(
     Handled,
     Letters,
     Turns,
+    Sharing,
     Following,
     Cursors,
     StreamBackend,

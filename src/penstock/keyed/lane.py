@@ -1,0 +1,154 @@
+"""One partition that this process has the turn of: its messages are handled one after the other."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from penstock.backend.entry import ClaimedMessage, PartialDeliveryState
+from penstock.backend.pace import Pace
+from penstock.changes.change import Change
+from penstock.changes.stream import ChangeStream
+from penstock.delivery.delivery import AnyDelivery, Delivery
+from penstock.delivery.duty import Duty
+from penstock.delivery.expiry import has_expired
+from penstock.delivery.slot import Slot, current_slot
+from penstock.errors import (
+    AckOutOfSequenceError,
+    ChangesLostError,
+    ChangeStreamError,
+    ChangeStreamIOError,
+    ConfigurationError,
+    ExpiredError,
+    LeaseLostError,
+)
+from penstock.events import Scope, Skipped
+
+Handle = Callable[[AnyDelivery], Awaitable[Any]]
+
+
+class Lane:
+    """Runs until it is stopped, or the turn is lost."""
+
+    def __init__(self, number: int, duty: Duty, stream: ChangeStream[Any], handle: Handle) -> None:
+        self.number = number
+        self.duty = duty
+        self.slot = Slot(duty.plan.options.timeout.total_seconds())
+        self._stream = stream
+        self._handle = handle
+        self._is_stopping = False
+        self._is_busy = False
+        self._now = datetime.now(UTC)
+        self._now_until = 0.0
+        self.task: asyncio.Task[None] | None = None
+
+    # What a delivery asks of the desk that settles it.
+
+    @property
+    def topic(self) -> str:
+        return self.duty.plan.topic
+
+    @property
+    def group(self) -> str:
+        return self.duty.plan.group
+
+    @property
+    def max_attempts(self) -> int:
+        return self.duty.plan.retry.attempts
+
+    def skipped(self, entry: ClaimedMessage, reason: str) -> None:
+        self.duty.tell(Skipped, entry.message.id, entry.origin, reason)
+
+    async def settle_by_hand(self, entry: ClaimedMessage, error: BaseException | None) -> None:
+        raise ConfigurationError("a bus with order by key settles by itself, when a handler has ended")
+
+    # Its life.
+
+    def start(self) -> None:
+        self.task = self.slot.task = asyncio.get_running_loop().create_task(self._run())
+
+    @property
+    def is_over(self) -> bool:
+        return self.task is not None and self.task.done()
+
+    def stop(self) -> None:
+        """Begin nothing more: what runs may end, and then the turn is free."""
+        self._is_stopping = True
+        if not self._is_busy and self.task is not None:
+            self.slot.end()
+
+    async def end(self, seconds: float) -> bool:
+        """Stop, and wait so long for what runs; then cancel it. False if it would not end."""
+        self.stop()
+        if self.task is None:
+            return True
+        await asyncio.wait([self.task], timeout=max(0.0, seconds))
+        if not self.task.done():
+            self.slot.end()
+            await asyncio.wait([self.task], timeout=1.0)
+        return self.task.done()
+
+    async def _run(self) -> None:
+        current_slot.set(self.slot)
+        try:
+            while not self._is_stopping:
+                try:
+                    change = await self._stream.recv()
+                except ChangesLostError:
+                    await self._stream.accept_loss()  # it is told: nothing of ours can bring them back
+                    continue
+                except ChangeStreamError as error:
+                    self.duty.trouble(Scope.READ, error)
+                    continue
+                if change is None:
+                    return
+                self._is_busy = True
+                await self._settle(change, await self._handled(change))
+                self._is_busy = False
+        finally:
+            await self._stream.aclose()
+
+    async def _handled(self, change: Change[Any]) -> BaseException | None:
+        """Why the handler failed; None if it did not."""
+        slot, message = self.slot, change.message
+        entry = slot.work = self._entry(change)
+        slot.started = time.monotonic()
+        try:
+            if message.headers and has_expired(message):
+                return ExpiredError(f"it expired before group {self.group!r} came to it")
+            await self._handle(Delivery(change.body, entry, self))  # type: ignore[arg-type]
+        except BaseException as error:  # noqa: BLE001 - whatever it is, it is the handler's own, or our cancellation
+            return slot.cause_of(error)
+        else:
+            if slot.timed_out:
+                slot.finished()  # it ended well after all
+            return None
+        finally:
+            slot.work = None
+
+    def _entry(self, change: Change[Any]) -> ClaimedMessage:
+        started = time.monotonic()
+        if started > self._now_until:
+            self._now, self._now_until = datetime.now(UTC), started + 0.1
+        # The token is its fence: larger with every process that has had the partition.
+        state = PartialDeliveryState(change.attempt, self._now, self._now, change.attempt > 1, deliveries=change.token)
+        id, stored = change.entry_id, change.message
+        return ClaimedMessage(id, stored, state, self.topic, id, change.token, change.fields)
+
+    async def _settle(self, change: Change[Any], error: BaseException | None) -> None:
+        pace = Pace()
+        while True:
+            try:
+                if error is None:
+                    await change.ack()
+                else:
+                    await change.retry(error)
+            except (LeaseLostError, AckOutOfSequenceError):
+                return  # it comes again, here or elsewhere; the stream has told
+            except ChangeStreamIOError as refused:
+                self.duty.trouble(Scope.SETTLE, refused)
+                pace.failed()
+                await pace.ready()
+            else:
+                return

@@ -1,0 +1,37 @@
+"""A process that handles a bus with order by key, and writes down when it began and ended each message."""
+
+import asyncio
+import os
+import sys
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+
+from penstock import Delivery, Penstock
+from tests.support.sequential import URL_VARIABLE, Log, Setup
+
+PARTITIONS = 16
+
+
+async def main(setup: Setup) -> None:
+    log = Log(setup.path)
+    app = Penstock.connect(os.environ[URL_VARIABLE])
+    lease = timedelta(seconds=setup.lease)
+    bus = app.bus(setup.topic, group=setup.reader, lease=lease, partitions=PARTITIONS, ordering="key")
+
+    @bus.on(dict)
+    async def handle(event: Delivery[Any]) -> None:
+        facts = {"id": event.entry_id, "token": event.fence, "body": [event.topic, event.key, event.body["n"]]}
+        log.write_line("start", **facts)
+        await asyncio.sleep(setup.work)
+        log.write_line("acked", **facts)
+
+    async with app:
+        log.write_line("ready")
+        await app.run(bus)
+    log.write_line("left")
+
+
+if __name__ == "__main__":
+    asyncio.run(main(msgspec.json.decode(sys.argv[1], type=Setup)))
