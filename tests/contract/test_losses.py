@@ -266,41 +266,97 @@ async def test_where_entries_are_deleted_too_nothing_is_told_that_was_not_lost(
 
 
 @pytest.mark.parametrize("since", [["7-0", "12-0"], ["12-0"], []], ids=str)
-async def test_a_server_that_lost_what_was_there_is_found_out_by_a_witness(
+async def test_a_server_that_lost_what_was_there_is_found_out_by_who_saw_it(
     backend: RedisBackend, topic: str, group: str, admin: "redis.Redis", since: list[str]
 ) -> None:
     admin.xadd(topic, {"payload": "1"}, id="5-0")
-    await backend.create_group(topic, group)
     assert (await backend.watch(topic, group)).newest_id == "5-0"
     old = admin.dump(topic)
     admin.xadd(topic, {"payload": "1"}, id="9-0")
-    assert (await backend.watch(topic, group, "9-0")).fell_back_to is None
+    known = await backend.watch(topic, group)
+    assert (await backend.watch(topic, group, known)).fell_back_to is None
     admin.restore(topic, 0, old, replace=True)
     for id in since:
         admin.xadd(topic, {"payload": "1"}, id=id)
-    seen = await backend.watch(topic, group, "9-0")
-    assert seen.fell_back_to == ("7-0" if "7-0" in since else "5-0")
-    assert (await backend.watch(topic, group, seen.newest_id)).fell_back_to is None
+    seen = await backend.watch(topic, group, known)
+    assert (seen.fell_back_to, seen.fell_back_from) == ("7-0" if "7-0" in since else "5-0", "9-0")
+    for one in (seen, known):  # also another process, which has not looked yet
+        assert (await backend.watch(topic, group, one)).fell_back_from is None
+
+
+async def test_what_a_reader_was_given_and_the_server_lost_is_told_once_with_all_that_is_known(
+    backend: RedisBackend, topic: str, group: str, admin: "redis.Redis"
+) -> None:
+    admin.xadd(topic, {"payload": "1"}, id="4-0")
+    first = await backend.read_new(topic, group, "a", 9, NOW)
+    old = admin.dump(topic)
+    for id in ("7-0", "8-0", "9-0"):
+        admin.xadd(topic, {"payload": "1"}, id=id)
+    for consumer in ("a", "b"):
+        await backend.read_new(topic, group, consumer, 1, NOW)
+    known = await backend.watch(topic, group)
+    assert (len(first), known.last_delivered, known.newest_id) == (1, "8-0", "9-0")
+    admin.restore(topic, 0, old, replace=True)
+    admin.xadd(topic, {"payload": "1"}, id="12-0")
+    for consumer in ("b", "a"):
+        await backend.read_new(topic, group, consumer, 1, NOW)
+    told = [await backend.watch(topic, group) for _ in range(2)]
+    assert [(one.fell_back_to, one.fell_back_from) for one in told] == [("4-0", "8-0"), (None, None)]
+    more = [await backend.watch(topic, group, known) for _ in range(2)]
+    assert [(one.fell_back_to, one.fell_back_from) for one in more] == [("4-0", "9-0"), (None, None)]
+    assert await backend.read_new(topic, group, "a", 1, NOW) == []
+    assert (await backend.watch(topic, group)).fell_back_from is None
+
+
+async def test_who_looked_before_it_reads_on_is_told_once(
+    backend: RedisBackend, topic: str, group: str, admin: "redis.Redis"
+) -> None:
+    admin.xadd(topic, {"payload": "1"}, id="4-0")
+    old = admin.dump(topic)
+    admin.xadd(topic, {"payload": "1"}, id="9-0")
+    await backend.read_new(topic, group, "c", 9, NOW)
+    known = await backend.watch(topic, group)
+    admin.restore(topic, 0, old, replace=True)
+    admin.xadd(topic, {"payload": "1"}, id="12-0")
+    assert (await backend.watch(topic, group, known)).fell_back_from == "9-0"
+    await backend.read_new(topic, group, "c", 9, NOW)
+    assert (await backend.watch(topic, group, known)).fell_back_from is None
 
 
 async def test_an_empty_stream_that_lost_its_only_entries_is_found_out_too(
     backend: RedisBackend, topic: str, group: str, admin: "redis.Redis"
 ) -> None:
-    await backend.create_group(topic, group)
-    await backend.watch(topic, group)
     old = admin.dump(topic)
     admin.xadd(topic, {"payload": "1"}, id="9-0")
+    known = await backend.watch(topic, group)
     admin.restore(topic, 0, old, replace=True)
     admin.xadd(topic, {"payload": "1"}, id="12-0")
-    assert (await backend.watch(topic, group, "9-0")).fell_back_to == "0-0"
+    seen = await backend.watch(topic, group, known)
+    assert (seen.fell_back_to, seen.fell_back_from) == ("0-0", "9-0")
 
 
 @pytest.mark.parametrize("removed", [("XDEL", "9-0"), ("XTRIM", "MINID", "12-0"), ("XTRIM", "MAXLEN", "0")], ids=str)
-async def test_a_witness_that_was_removed_is_no_sign_of_a_server_that_fell_back(
+async def test_an_entry_that_was_removed_is_no_sign_of_a_server_that_fell_back(
     backend: RedisBackend, topic: str, group: str, admin: "redis.Redis", removed: tuple[str, ...]
 ) -> None:
-    await backend.create_group(topic, group)
-    for id in ("5-0", "9-0", "12-0"):
+    for id in ("5-0", "9-0"):
         admin.xadd(topic, {"payload": "1"}, id=id)
+    await backend.read_new(topic, group, "c", 9, NOW)
+    known = await backend.watch(topic, group)
+    admin.xadd(topic, {"payload": "1"}, id="12-0")
     admin.execute_command(removed[0], topic, *removed[1:])
-    assert (await backend.watch(topic, group, "9-0")).fell_back_to is None
+    await backend.read_new(topic, group, "c", 9, NOW)
+    assert (await backend.watch(topic, group, known)).fell_back_from is None
+
+
+async def test_a_stream_that_was_made_anew_is_no_server_that_fell_back(
+    backend: RedisBackend, topic: str, group: str, admin: "redis.Redis"
+) -> None:
+    admin.xadd(topic, {"payload": "1"}, id="9-0")
+    known = await backend.watch(topic, group)
+    admin.delete(topic)
+    await backend.create_group(topic, group)
+    admin.xadd(topic, {"payload": "1"}, id="5-0")
+    for _ in range(2):  # the second look is another process's: the first has noted the new stream already
+        seen = await backend.watch(topic, group, known)
+        assert (seen.epoch != known.epoch, seen.fell_back_from) == (True, None)

@@ -70,7 +70,7 @@ class Sighting(Struct, frozen=True):
     """If the server lost an entry that was there: the newest before it that is there, "0-0" for none."""
 
     fell_back_from: str | None = None
-    """That entry: the witness, or one that `read_new` had given."""
+    """That entry; no look of this group tells of it again, or of an older one."""
 
 
 class Consumer(Struct, frozen=True):

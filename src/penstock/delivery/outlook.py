@@ -44,9 +44,7 @@ class Outlook:
 
     async def look(self) -> None:
         """Look once, and tell listeners what has changed for the worse."""
-        known = self._known
-        witness = known.newest_id if known is not None else None
-        seen = await self._duty.backend.watch(self._plan.topic, self._plan.group, witness)
+        seen = await self._duty.backend.watch(self._plan.topic, self._plan.group, self._known)
         if seen.group_exists:
             await self._saw(seen)
         else:
@@ -63,7 +61,7 @@ class Outlook:
             return
         if seen.fell_back_from is not None:
             self._duty.tell(Lost, seen.fell_back_to, seen.fell_back_from, None, _WENT_BACK)
-        elif known is not None and _position(seen.last_id) < _position(known.last_id):
+        elif known is not None and known.newest_id is None and _position(seen.last_id) < _position(known.last_id):
             self._duty.tell(Lost, seen.last_id, known.last_id, None, _WENT_BACK)
         if seen.missed:
             is_behind = _position(seen.last_delivered) < _position(seen.first_id)
@@ -108,6 +106,6 @@ def _position(id: str | None) -> tuple[int, int]:
 
 _TRIMMED = "they were trimmed or deleted before the group had read them"
 _REPLACED = "the stream was deleted, replaced or renamed away: what the group had not settled is gone with it"
-_WENT_BACK = "entries that were there are not, and nobody removed them: the server has lost its latest writes"
+_WENT_BACK = "entries that were there are not there any more: the server has lost its latest writes"
 _RETRIES_GONE = "the group's retry stream was deleted: deliveries that were due for their next attempt are gone with it"
 _DELETED = "they were deleted before the group had read them; how many, the server does not tell"

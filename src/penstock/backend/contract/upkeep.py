@@ -21,7 +21,7 @@ class LooksAfter(Protocol):
         """
         ...
 
-    async def watch(self, topic: str, group: str, witness: str | None = None) -> Sighting:
+    async def watch(self, topic: str, group: str, known: Sighting | None = None) -> Sighting:
         """See how a group stands on a topic, or on its retry stream, and what was lost since the last look. Atomic.
 
         Gives the stream an epoch if it has none, and notes what it saw for `restore_group`. What one look tells, no
@@ -29,7 +29,8 @@ class LooksAfter(Protocol):
         backend counts what is gone unread before it reads on: some servers do not show it afterwards.
 
         A server that came back with older data, and was given new entries since, is found out by what it has lost:
-        what `read_new` gave last, or `witness`, which is an entry that was there.
+        what `read_new` gave last, or the newest entry at the look before, if that is given. Not, if what was there
+        before that entry is trimmed by now.
         """
         ...
 

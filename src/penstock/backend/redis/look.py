@@ -36,14 +36,16 @@ class Look:
         self._keys = [self._topic, keys.groups(self._topic)]
         self._field = keys.note_field(self._topic, self._group)
         self._last = b""
+        self._has_looked = False
         self._known_by: Link | None = None
 
-    async def prepare(self, links: Links, link: Link) -> None:
-        """Look, and make sure that the server knows the script: behind a new connection there may be a new one."""
-        if (self._topic, self._group) in self._watched and self._known_by is not link:
+    async def prepare(self, links: Links) -> None:
+        """Make sure that the server knows the script: behind a new connection there may be a new one."""
+        is_known = self._known_by is not None and self._known_by is links.at_hand
+        if (self._topic, self._group) in self._watched and not is_known:
             with contextlib.suppress(PenstockError):  # the read itself will tell, if there is anything to tell
                 self.answered(await links.script("cannot look", self._script, self._keys, *self._args()))
-                self._known_by = link
+                self._known_by = links.at_hand
 
     def request(self) -> bytes:
         """To be sent in front of the read; empty if there is nothing to look for."""
@@ -52,15 +54,20 @@ class Look:
         return pack("EVALSHA", self._script.sha, len(self._keys), *self._keys, *self._args())
 
     def answered(self, reply: Reply) -> None:
+        """What came of looking, before what was read behind it `passed`."""
+        self._has_looked = not isinstance(reply, hiredis.ReplyError)
         if isinstance(reply, hiredis.ReplyError) and str(reply).startswith("NOSCRIPT"):
             self._known_by = None
         elif reply == _GONE:
             self._last = b""  # it is noted: once is enough
 
     def passed(self, parts: Sequence[Part]) -> None:
-        """The group has read these: while anything as old is there, there is no gap, and the check ends with that."""
+        """The group has read these: while anything as old is there, there is no gap, and the check ends with that.
+
+        What was read before stays what is looked for if nobody looked: it may be gone.
+        """
         for name, entries in parts:
-            if name == self._key:
+            if name == self._key and (self._has_looked or not self._last):
                 self._last = entries[-1][0]
 
     def _args(self) -> tuple[str, str, bytes]:

@@ -156,8 +156,8 @@ class Seat:
 
     async def _ask(self, links: Links, count: int, block_ms: int) -> _Asked | None:
         fence = await self.standing.enroll(links)
+        await self._look.prepare(links)
         link = await self._reader(links) if block_ms else await links.shared()
-        await self._look.prepare(links, link)
         if self.is_stopped:  # while we waited
             return None
         self._asked = self._send(link, fence, count, block_ms, at_once=False)

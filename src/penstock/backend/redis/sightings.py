@@ -21,13 +21,14 @@ class Sightings(Reading):
         super().__init__(links, wire, wires)
         self._unanswered: dict[tuple[str, str], str] = {}
 
-    async def watch(self, topic: str, group: str, witness: str | None = None) -> Sighting:
+    async def watch(self, topic: str, group: str, known: Sighting | None = None) -> Sighting:
         check_names(topic, group)
+        witness, of = (known.newest_id or "", known.epoch or "") if known is not None else ("", "")
         home = keys.home(topic)
         names = [topic, keys.groups(home), keys.paused(home)]
         # A look whose answer was lost has told its losses to nobody: with its token they are told again.
         token = self._unanswered.pop((topic, group), None) or secrets.token_hex(8)
-        args = (group, keys.note_field(topic, group), token, keys.OWN_GROUP, witness or "")
+        args = (group, keys.note_field(topic, group), token, keys.OWN_GROUP, witness, of)
         doing = f"cannot see how group {group!r} stands on {topic!r}"
         try:
             reply = await self._links.repeatable_script(doing, load("watch"), names, *args)

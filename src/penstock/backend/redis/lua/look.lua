@@ -2,7 +2,7 @@
 -- Count what was removed before the group read it, and see whether the server lost what it read, right before it reads on.
 -- KEYS  stream, groups
 -- ARGV  group, its field in groups, an entry the group has read ('' if none is known)
--- Gives how many it counted, or -1 if it noted that the entry is gone by itself; the next watch tells of both.
+-- Gives how many it counted, or -1 if it noted that the entry is gone and was not trimmed; the next watch tells of both.
 -- Keeps a loss from being passed by in silence: once the group has read on, the server's numbers may show no gap any more.
 local stream, group = KEYS[1], ARGV[1]
 local kept = ARGV[3] ~= '' and redis.call('XREVRANGE', stream, ARGV[3], '-', 'COUNT', 1)[1]
@@ -12,8 +12,9 @@ if not noted or type(note) ~= 'table' then return 0 end -- nobody watches
 local whole = {}
 local info = redis.call('XINFO', 'STREAM', stream)
 for i = 1, #info, 2 do whole[info[i]] = info[i + 1] end
-if kept or ARGV[3] ~= '' and whole.length == whole['entries-added'] then -- it was not trimmed
-  note.kept, note.gone, note.deleted = kept and kept[1] or '0-0', ARGV[3], whole['max-deleted-entry-id']
+if kept or ARGV[3] ~= '' and whole.length == whole['entries-added'] then
+  note.gone = type(note.gone) == 'table' and note.gone or {}
+  note.gone[ARGV[3]] = {kept and kept[1] or '0-0', whole['max-deleted-entry-id']}
   redis.call('HSET', KEYS[2], ARGV[2], cjson.encode(note))
   return -1
 end

@@ -2,7 +2,7 @@
 -- See how a group stands on a stream, and what became of both since the last look.
 -- KEYS  stream, groups, paused
 -- ARGV  group, its field in groups, a token of this call's own, the name of our own group, an entry that was there ('' if
---       none is known)
+--       none is known), the epoch of its stream
 -- Gives, by name: what the server knows now ('' or left out: there is none), `was_*` from the note of the last look, and
 -- what it comes to: lag (exact or not), how many unread entries are newly missed, the last one deleted unread, and, if the
 -- server lost an entry that was there, that one and the newest before it that is there (0-0: none).
@@ -60,15 +60,25 @@ local length, added = info.length, info['entries-added']
 result.epoch, result.first, result.top, result.length, result.added = epoch, first, top, length, added
 result.newest = length > 0 and info['last-entry'][1] or nil
 -- An entry that is gone, which nobody deleted, while older ones are there, which trimming would have taken first: the
--- server has fallen back behind it.
-local witness = ARGV[5]
-if witness ~= '' and less(deleted, witness) then
-  local kept = redis.call('XREVRANGE', stream, witness, '-', 'COUNT', 1)[1]
-  if kept and kept[1] ~= witness or not kept and length == added then
-    result.kept, result.lost = kept and kept[1] or '0-0', witness
+-- server has fallen back behind it. Told once, by whoever looks first; what is told is the largest range that is known.
+local told = note.epoch == epoch and note.lost or '0-0'
+local function fell_back(lost, kept, deleted_then)
+  if less(deleted_then, lost) and less(told, lost) then
+    if not result.lost or less(result.lost, lost) then result.lost = lost end
+    if not result.kept or less(kept, result.kept) then result.kept = kept end
   end
 end
-if note.gone and less(note.deleted, note.gone) then result.kept, result.lost = note.kept, note.gone end
+local witness = ARGV[6] == epoch and ARGV[5] or ''
+if witness ~= '' then
+  local kept = redis.call('XREVRANGE', stream, witness, '-', 'COUNT', 1)[1]
+  kept = kept and kept[1]
+  if kept ~= witness and (kept or length == added or less(top, witness)) then
+    fell_back(witness, kept or '0-0', deleted)
+  end
+end
+if note.epoch == epoch and type(note.gone) == 'table' then
+  for lost, seen in pairs(note.gone) do fell_back(lost, seen[1], seen[2]) end
+end
 if not theirs then return listed(result) end
 
 local last, read = theirs['last-delivered-id'], theirs['entries-read'] or nil
@@ -102,13 +112,13 @@ if known and less(last, deleted) and less(note.told, deleted) and missed == 0 th
 missed = missed + (note.untold or 0)
 if known and note.token == ARGV[3] then
   missed, unseen, result.was_epoch = missed + note.missed, unseen or note.unseen, note.was
-  result.kept, result.lost = result.kept or note.told_kept, result.lost or note.told_lost
+  if note.just then result.lost, result.kept = result.lost or note.lost, result.kept or note.kept end
 end
 result.last, result.read, result.pending, result.low = last, read, theirs.pending, oldest or last
 result.missed, result.unseen = missed, unseen
 redis.call('HSET', KEYS[2], ARGV[2], cjson.encode({
   epoch = epoch, low = result.low, held = oldest and true or false, last = last, sure = sure, told = deleted,
   token = ARGV[3], missed = missed, unseen = unseen, was = result.was_epoch,
-  told_kept = result.kept, told_lost = result.lost,
+  lost = result.lost or told, kept = result.kept, just = result.lost and true or false,
 }))
 return listed(result)
