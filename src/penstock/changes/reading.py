@@ -60,6 +60,7 @@ class Reading:
     ) -> None:
         self.terms = terms
         self._given = turn
+        self._was_held = False
         self._ground = ground
         self._opening = opening
         self._stream = stream
@@ -101,9 +102,16 @@ class Reading:
                 task.cancel()
                 await asyncio.wait([task])
             self.waiting.wake()
+            if self._given is not None and not self._was_held:
+                await self._hand_back(self._given)
         if forget:
             backend = (await self._ground.open()).backend
             await backend.forget_reader(self.terms.topic, self.terms.reader)
+
+    async def _hand_back(self, turn: Turn) -> None:
+        """Leave a turn that we were given, and were ended before we could hold it."""
+        self._backend = (await self._ground.open()).backend
+        await self._leave(turn)
 
     async def stumble(self, tenure: Tenure, error: PenstockError) -> None:
         """The head could not be dealt with: go on when the server may be there again, or we know where we are."""
@@ -209,6 +217,7 @@ class Reading:
             await asyncio.sleep(min(got.total_seconds(), _STANDBY_SECONDS * random.uniform(0.75, 1)))
 
     async def _hold(self, turn: Turn) -> None:
+        self._was_held = True
         turn.on_lost = self._on_lost
         turn.is_given_up = self._is_given_up
         self.waiting.touch()

@@ -39,6 +39,7 @@ class Lane:
         self._handle = handle
         self._is_stopping = False
         self._is_busy = False
+        self._has_begun = False
         self._now = datetime.now(UTC)
         self._now_until = 0.0
         self.task: asyncio.Task[None] | None = None
@@ -75,7 +76,8 @@ class Lane:
     def stop(self) -> None:
         """Begin nothing more: what runs may end, and then the turn is free."""
         self._is_stopping = True
-        if not self._is_busy and self.task is not None:
+        # A task that is cancelled before its first step does nothing at all: it would never free the turn.
+        if self._has_begun and not self._is_busy:
             self.slot.end()
 
     async def end(self, seconds: float) -> bool:
@@ -91,6 +93,7 @@ class Lane:
 
     async def _run(self) -> None:
         current_slot.set(self.slot)
+        self._has_begun = True
         try:
             while not self._is_stopping:
                 try:
