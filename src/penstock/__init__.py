@@ -12,22 +12,30 @@ if TYPE_CHECKING:
     from penstock.backend.entry import ClaimedMessage, DeadLetter, Malformed, Park
     from penstock.backend.redis import RedisBackend
     from penstock.bus.bus import Bus
-    from penstock.bus.letters import Letter
     from penstock.bus.publisher import Receipt
     from penstock.delivery.delivery import Delivery
+    from penstock.delivery.letters import Letter
     from penstock.delivery.outcome import Reject, Snooze
+    from penstock.jobs.backend import QueueBackend, RedisStreamBackend
+    from penstock.jobs.delivery import JobDelivery
+    from penstock.jobs.job import Job, JobHandle, JobStatus
+    from penstock.jobs.queue import JobQueue
     from penstock.message.message import Message
     from penstock.message.wire import Wire
     from penstock.options import (
         AckMode,
         DeadLetterBounds,
         Durability,
+        JobOptions,
         Limits,
+        Priority,
+        Rate,
         Retention,
         Retry,
         Sending,
         Subscription,
         Unhandled,
+        Unique,
     )
     from penstock.tail.items import Gap, Tailed, Unreadable
     from penstock.tail.places import Cursor, Last
@@ -45,15 +53,25 @@ _HOMES = {
     "Delivery": "penstock.delivery.delivery",
     "Durability": "penstock.options",
     "Gap": "penstock.tail.items",
+    "Job": "penstock.jobs.job",
+    "JobDelivery": "penstock.jobs.delivery",
+    "JobHandle": "penstock.jobs.job",
+    "JobOptions": "penstock.options",
+    "JobQueue": "penstock.jobs.queue",
+    "JobStatus": "penstock.jobs.job",
     "Last": "penstock.tail.places",
-    "Letter": "penstock.bus.letters",
+    "Letter": "penstock.delivery.letters",
     "Limits": "penstock.options",
     "Malformed": "penstock.backend.entry",
     "Message": "penstock.message.message",
     "Park": "penstock.backend.entry",
     "Penstock": "penstock.app",
+    "Priority": "penstock.options",
+    "QueueBackend": "penstock.jobs.backend",
+    "Rate": "penstock.options",
     "Receipt": "penstock.bus.publisher",
     "RedisBackend": "penstock.backend.redis",
+    "RedisStreamBackend": "penstock.jobs.backend",
     "Reject": "penstock.delivery.outcome",
     "Retention": "penstock.options",
     "Retry": "penstock.options",
@@ -63,6 +81,7 @@ _HOMES = {
     "Tail": "penstock.tail.tail",
     "Tailed": "penstock.tail.items",
     "Unhandled": "penstock.options",
+    "Unique": "penstock.options",
     "Unreadable": "penstock.tail.items",
     "Wire": "penstock.message.wire",
 }
@@ -77,6 +96,12 @@ __all__ = [
     "Delivery",
     "Durability",
     "Gap",
+    "Job",
+    "JobDelivery",
+    "JobHandle",
+    "JobOptions",
+    "JobQueue",
+    "JobStatus",
     "Last",
     "Letter",
     "Limits",
@@ -84,8 +109,12 @@ __all__ = [
     "Message",
     "Park",
     "Penstock",
+    "Priority",
+    "QueueBackend",
+    "Rate",
     "Receipt",
     "RedisBackend",
+    "RedisStreamBackend",
     "Reject",
     "Retention",
     "Retry",
@@ -95,6 +124,7 @@ __all__ = [
     "Tail",
     "Tailed",
     "Unhandled",
+    "Unique",
     "Unreadable",
     "Wire",
     "errors",

@@ -1,7 +1,7 @@
 """The front door: one place to connect, and the faces that share the connection."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import nullcontext
 from datetime import datetime, timedelta
 from types import TracebackType
@@ -11,15 +11,21 @@ from weakref import WeakValueDictionary
 from penstock.backend import keys
 from penstock.backend.base import StreamBackend
 from penstock.backend.redis import RedisBackend
+from penstock.backend.trail import Trail
 from penstock.bus.bus import Bus
+from penstock.delivery.face import Face
 from penstock.delivery.leases import LeaseKeeper
 from penstock.delivery.outcome import Snooze
 from penstock.delivery.plan import Plan, start_id
 from penstock.delivery.together import run_together
 from penstock.errors import ConfigurationError
 from penstock.events import Listener, Listeners
+from penstock.jobs.host import Host
+from penstock.jobs.processes import HandlerProcesses
+from penstock.jobs.queue import JobQueue
+from penstock.jobs.terms import lanes_of, terms_of
 from penstock.message.wire import Wire
-from penstock.options import LEASE, Retry, Subscription, check_kind
+from penstock.options import LEASE, JobOptions, Priority, Retry, Subscription, check_kind
 from penstock.process import spared_by_the_collector, stopped_by_signals
 from penstock.tail.hub import Hub
 from penstock.tail.places import After
@@ -55,8 +61,8 @@ class Penstock:
             self._listeners.listen(Logs() if logs is _LOGS else logs)
         self._wires: dict[str, Wire] = {}
         # Weak, but for those with handlers: a program may ask for a bus each time it publishes.
-        self._faces: WeakValueDictionary[int, Bus] = WeakValueDictionary()
-        self._handled: list[Bus] = []
+        self._faces: WeakValueDictionary[int, Face] = WeakValueDictionary()
+        self._handled: list[Face] = []
         self._made = 0
         self._backend: RedisBackend | None = None
         self._stop: asyncio.Event | None = None
@@ -64,6 +70,9 @@ class Penstock:
         self._idle = asyncio.Event()
         self._tracing: Tracing | None = None
         self._hub: Hub | None = None
+        self._at_close: list[Callable[[], Awaitable[None]]] = []
+        self.processes: HandlerProcesses | None = None
+        """Where handlers run that want a process of their own. `penstock run --processes` sees to it."""
 
     @classmethod
     def connect(
@@ -115,9 +124,35 @@ class Penstock:
         bus = Bus(wires, self._view(wires), self._listeners, plan, trace, self.full_name, self._handled.append)
         if self._tracing is not None and plan is not None:
             bus.trace(self._tracing)
-        self._made += 1
-        self._faces[self._made] = bus
+        self._add(bus)
         return bus
+
+    def jobs(
+        self,
+        queue: str,
+        *,
+        group: str = "workers",
+        retry: Retry = Retry(),  # noqa: B008 - frozen
+        lease: timedelta = LEASE,
+        lanes: Mapping[Priority, str] | None = None,
+        options: JobOptions = JobOptions(),  # noqa: B008 - frozen
+    ) -> JobQueue:
+        """A queue of jobs: three lanes by priority, each job done by one of the queue's workers.
+
+        `lanes` names the streams of the priorities, to adopt those that are there; else they are `{queue}:high`,
+        `{queue}:normal` and `{queue}:low`. `lease` is how long a worker may give no sign of life before others take
+        over its jobs. `group` is what the workers call themselves on the server: one queue has one.
+        """
+        named = lanes_of(queue, lanes, self.full_name)
+        terms = terms_of(queue, named, options, group=group, retry=retry, lease=lease)
+        wires = {name: self._wires.get(name, _NATIVE).copy() for name in named.values()}
+        trace = self._tracing.outgoing if self._tracing is not None else None
+        host = Host(self._handled.append, self._at_close.append, lambda: self.processes)
+        made = JobQueue(terms, wires, self._view(wires, terms.trail), self._listeners, trace, host)
+        if self._tracing is not None:
+            made.trace(self._tracing)
+        self._add(made)
+        return made
 
     def tail(
         self, topic: str | Sequence[str], *, after: After | Mapping[str, After] = "latest", queue: int = QUEUE
@@ -142,12 +177,12 @@ class Penstock:
         return await self.backend.forget_cursor(self.full_name(topic), name)
 
     @property
-    def faces(self) -> tuple[Bus, ...]:
+    def faces(self) -> tuple[Face, ...]:
         """Every face that was declared and is still in use, in that order."""
         return tuple(self._faces.values())
 
     @property
-    def handled_faces(self) -> tuple[Bus, ...]:
+    def handled_faces(self) -> tuple[Face, ...]:
         """Those with handlers: what `run` runs if none is named."""
         return tuple(self._handled)
 
@@ -211,20 +246,23 @@ class Penstock:
         hub, self._hub = self._hub, None
         if hub is not None:
             await hub.aclose()
+        closing, self._at_close[:] = tuple(self._at_close), ()
+        for close in closing:
+            await close()
         if backend is not None:
             await backend.aclose()
 
-    async def run(self, *faces: Bus, concurrency: int = 100, signals: bool = True) -> None:
+    async def run(self, *faces: Face, concurrency: int = 100, signals: bool = True) -> None:
         """Deliver to the handlers of these faces, or of all, until SIGTERM, SIGINT or `stop`; then drain.
 
-        `concurrency` is how many handlers run at the same time for each topic of a face. Signals are only caught in the
-        main thread, and only the first: a second one ends the process as it would have without us.
+        `concurrency` is how many handlers run at the same time for each topic of a bus, and for each queue. Signals are
+        only caught in the main thread, and only the first: a second one ends the process as it would have without us.
         """
         chosen = faces or self.handled_faces
         if not chosen:
-            raise ConfigurationError("nothing to run: no bus of this app has a handler")
+            raise ConfigurationError("nothing to run: no bus and no queue of this app has a handler")
         for face in chosen:
-            check_kind("run(...)", face, Bus)
+            check_kind("run(...)", face, Bus, JobQueue)
         if strangers := [face for face in chosen if face not in self.faces]:
             raise ConfigurationError(f"{strangers[0]!r} belongs to another app: let that one run it")
         if self._stop is not None:
@@ -263,6 +301,10 @@ class Penstock:
     ) -> None:
         await self.aclose()
 
+    def _add(self, face: Face) -> None:
+        self._made += 1
+        self._faces[self._made] = face
+
     def _following(self) -> Hub:
         """Those who follow share what is read, until the app connects anew."""
         if self._hub is None:
@@ -276,14 +318,14 @@ class Penstock:
             raise ConfigurationError(f"{what} needs the name of one topic, or a list of different ones, not {topic!r}")
         return names
 
-    def _view(self, wires: Mapping[str, Wire]) -> Callable[[], StreamBackend]:
+    def _view(self, wires: Mapping[str, Wire], trail: Trail | None = None) -> Callable[[], StreamBackend]:
         """The connection as a face sees it: the same one each time, until the app connects anew."""
         known: list[tuple[RedisBackend, RedisBackend]] = []
 
         def view() -> RedisBackend:
             backend = self.backend
             if not known or known[0][0] is not backend:
-                known[:] = [(backend, backend.speaking(wires))]
+                known[:] = [(backend, backend.speaking(wires, trail))]
             return known[0][1]
 
         return view

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from penstock.backend import keys
+from penstock.backend.entry import Throttle
 from penstock.errors import ConfigurationError
 from penstock.options import LEASE, Retry, Subscription, check_count, check_duration, check_kind
 
@@ -31,6 +32,15 @@ class Plan:
 
     chunk: int = 1
     """Most messages a handler takes at once."""
+
+    strict: bool = False
+    """Lease no more than there are idle runners for: what is leased is hidden from other workers."""
+
+    throttle: Throttle = field(default_factory=Throttle)
+    """How much may be in work over all workers of the group, where several lanes are read."""
+
+    drops: bool = False
+    """Delete what is settled at once, where nobody else reads the topic."""
 
     options: Subscription = field(default_factory=Subscription)
     consumer: str = ""

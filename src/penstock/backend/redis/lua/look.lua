@@ -5,6 +5,7 @@
 -- Gives how many it counted; the next watch tells of them.
 -- Keeps a loss from being passed by in silence: once the group has read on, the server's numbers may show no gap any more.
 local stream, group = KEYS[1], ARGV[1]
+if redis.call('XLEN', stream) == 0 then return 0 end
 if ARGV[3] ~= '' and #redis.call('XRANGE', stream, '-', ARGV[3], 'COUNT', 1) > 0 then return 0 end
 local noted, note = pcall(cjson.decode, redis.call('HGET', KEYS[2], ARGV[2]) or '')
 if not noted or type(note) ~= 'table' then return 0 end -- nobody watches
