@@ -47,8 +47,10 @@ async def take(changes: Changes[Any], count: int, within: float = 10) -> list[in
 
 def position(stage: Stage, reader: str = "ledger") -> tuple[str, int, int]:
     """Where the server has the reader: id, how many up to there, how many behind."""
-    (row,) = [one for one in stage.admin.xinfo_groups(stage.topic) if one["name"].decode() == reader]
-    return row["last-delivered-id"].decode(), row["entries-read"], row["lag"]
+    for row in stage.admin.xinfo_groups(stage.topic):
+        if row["name"].decode() == reader:
+            return row["last-delivered-id"].decode(), row["entries-read"], row["lag"]
+    return "", 0, 0
 
 
 @BOTH
@@ -177,10 +179,10 @@ async def test_it_reads_ahead_no_further_than_its_buffer(stage: Stage, proxy: Pr
         async with app.changes(stage.topic, reader="ledger", options=options) as changes:
             assert await take(changes, 1) == [0]
             ahead = changes._reading.tenure.ahead
-            await stage.until(lambda: len(ahead._held) >= 3)
+            await stage.until(lambda: len(ahead) >= 3)
             for number in range(1, 20):
                 assert await take(changes, 1) == [number]
-                assert len(ahead._held) <= 5
+                assert len(ahead) <= 5
             stage.admin.delete(keys.turn(stage.topic, "nobody"))
     assert position(stage)[0] == ids[19]
     assert position(stage)[2] == 30
