@@ -98,9 +98,9 @@ def test_the_command_looks_for_the_messages_once(
     looks: list[str] = []
     real = Replay._chosen
 
-    def looking(self: Replay) -> Any:
+    def looking(self: Replay, *found: Any) -> Any:
         looks.append(self.id)
-        return real(self)
+        return real(self, *found)
 
     monkeypatch.setattr(Replay, "_chosen", looking)
     place = ["--lake", str(lake.path), "--url", server.url]

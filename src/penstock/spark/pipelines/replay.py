@@ -1,12 +1,11 @@
 """Messages from a lake back to a topic, or to one group of it: chosen, in order, each once per replay.
 
-It needs no JVM. The messages of one topic and day are one batch of the sink's delivery `batch`, under the replay's id:
-the server knows which of them it has, and which days are done. So a replay that is run again goes on, and one that was
-finished does nothing; another id replays them anew. An id stands for one selection: another one under it is refused.
+It needs no JVM. The messages of a topic and day are written in parts, each a batch of the sink's delivery `batch` under
+the replay's id: the server knows which messages of a part it has, and which parts are done. So a replay that is run
+again goes on, and one that was finished does nothing; another id replays them anew. An id stands for one selection:
+another one under it is refused.
 """
 
-import hashlib
-import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,50 +15,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-import pyarrow as pa
 
 from penstock.backend import keys
-from penstock.backend.redis.blocking import BlockingLink
 from penstock.errors import ConfigurationError, LakeError
 from penstock.lake import Lake, Snapshot, fingerprints, tables, topic_views
 from penstock.lake.selection import Selection
 from penstock.spark.connection.server import Server
 from penstock.spark.options.sink import SinkOptions
+from penstock.spark.pipelines.chosen import ROWS, Chosen, Day, Part
+from penstock.spark.pipelines.replay_ledger import Begun, Ledger, Reached
 from penstock.spark.pipelines.to_group import check_group, open_retry_stream, write_to_group
-from penstock.spark.sink.delivery import Attempt, rows_done
+from penstock.spark.sink.delivery import Attempt
 from penstock.spark.sink.outflow import patiently
 from penstock.spark.sink.writers import Sink
 
 if TYPE_CHECKING:
     from duckdb import DuckDBPyConnection
 
-_ROWS = 5000
-_SELECTION = "selection"
-_REPEATED = """
-    CREATE TABLE repeated AS
-    SELECT topic, id, arg_min(entry_id, (ts, seq, entry_id)) AS first FROM raw WHERE {where}
-    GROUP BY ALL HAVING count(*) > 1
-"""
-_CHOSEN = """
-    CREATE VIEW chosen AS SELECT * FROM raw WHERE {where} AND NOT EXISTS (
-        SELECT 1 FROM repeated
-        WHERE repeated.topic = raw.topic AND repeated.id = raw.id AND repeated.first <> raw.entry_id
-    )
-"""
-_DAYS = "SELECT topic, date, count(*) FROM chosen GROUP BY ALL ORDER BY ALL"
-_MESSAGES = """
-    SELECT entry_id, id, type, key, headers, traceparent, tracestate, time, payload FROM chosen
-    WHERE topic = $topic AND date = $date ORDER BY ts, seq, entry_id
-"""
-
-
-@dataclass(frozen=True)
-class Day:
-    """The chosen messages of a topic and a day."""
-
-    topic: str
-    date: str
-    messages: int
+PART = 100_000
+"""Messages of which the server knows the ids at a time: more cost it memory, and each message more."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +46,7 @@ class Replayed:
     """Of days that an earlier run of the replay had finished."""
 
     left: int = 0
-    """Came to the lake after their day was finished: only a replay with another id brings them."""
+    """Came to the lake after their place in its order was passed: only a replay with another id brings them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,12 +93,14 @@ class Replay:
             return self.bring(chosen, watch)
 
     @contextmanager
-    def choose(self) -> "Iterator[Chosen]":
+    def choose(self) -> Iterator[Chosen]:
         """Look for the messages, once: `bring` can take what was found."""
-        with self._chosen() as connection:
-            yield Chosen(connection, [Day(*row) for row in connection.execute(_DAYS).fetchall()])
+        lake = Lake.open(self.lake)
+        state = self._needed(lake.snapshot())
+        with tables.connect(lake, state) as connection:
+            yield self._chosen(connection, lake, state)
 
-    def bring(self, chosen: "Chosen", watch: Callable[[int], None] = lambda _: None) -> Replayed:
+    def bring(self, chosen: Chosen, watch: Callable[[int], None] = lambda _: None) -> Replayed:
         """As `run`, what was chosen."""
         options = {"delivery": "batch", **({"url": self.url} if self.url else {})}
         server = Server.resolve(SinkOptions.parse(options).server)
@@ -133,24 +109,13 @@ class Replay:
         sinks = {stream: Sink(SinkOptions.parse({**options, "topic": stream}), server) for stream in streams}
         # Before anything is written: what is wrong with the last topic must not be found out half way.
         self._open_retry_streams(server, sorted({self.to or day.topic for day in chosen.days}))
-        for stream, sink in sinks.items():
-            patiently(server.address, partial(self._check_selection, stream=stream, ms=sink.remember_ms))
+        ledgers = {stream: Ledger(self.id, stream, sink.remember_ms) for stream, sink in sinks.items()}
+        for ledger in ledgers.values():
+            patiently(server.address, partial(ledger.check_selection, sql=self.selection.sql))
         for day in chosen.days:
-            self._replay(sinks[self._stream(day)], chosen, day, progress)
+            stream = self._stream(day)
+            _Day(day, sinks[stream], ledgers[stream], self).bring(chosen, progress)
         return Replayed(progress.done - progress.before - progress.left, progress.before, progress.left)
-
-    def _check_selection(self, link: BlockingLink, stream: str, ms: int) -> None:
-        """Under one id another choice would be taken for done, or come beside the first one."""
-        chosen = hashlib.sha256(self.selection.sql.encode()).hexdigest()
-        where, doing = keys.fence(stream, f"replay/{self.id}"), f"noting replay {self.id!r} of {stream!r}"
-        link.command(doing, "HSETNX", where, _SELECTION, chosen)
-        known = link.command(doing, "HGET", where, _SELECTION)
-        link.command(doing, "PEXPIRE", where, ms)
-        if known != chosen.encode():
-            raise ConfigurationError(
-                f"replay {self.id!r} to {stream!r} was begun with another selection: give the one that it had, to go"
-                " on, or another id, for a new replay"
-            )
 
     def _open_retry_streams(self, server: Server, topics: Sequence[str]) -> None:
         if self.group is None:
@@ -163,23 +128,16 @@ class Replay:
         topic = self.to or day.topic
         return topic if self.group is None else keys.retry(topic, self.group)
 
-    def _chosen(self) -> "DuckDBPyConnection":
-        """A connection with a table `chosen`: of each message that was chosen the first entry."""
-        lake = Lake.open(self.lake)
-        state = self._needed(lake.snapshot())
-        connection = tables.connect(lake, state)
+    def _chosen(self, connection: "DuckDBPyConnection", lake: Lake, state: Snapshot) -> Chosen:
         try:
             if self.selection.where:
                 topic_views.create(connection, lake, state, self.selection.where)
             # It is asked once for each day.
             for statement in fingerprints.WORKED_OUT if fingerprints.VIEW in self.selection.where else ():
                 connection.execute(statement)
-            for statement in (_REPEATED, _CHOSEN):
-                connection.execute(statement.format(where=self.selection.sql))
+            return Chosen.by(connection, self.selection.sql)
         except tables.errors() as error:
-            connection.close()
             raise LakeError(f"the messages to replay cannot be chosen: {error}") from error
-        return connection
 
     def _needed(self, state: Snapshot) -> Snapshot:
         """The lake without the files in which nothing can be chosen."""
@@ -188,41 +146,62 @@ class Replay:
         kept = {path: file for path, file in state.files.items() if self.selection.may_be_in(file)}
         return msgspec.structs.replace(state, files=kept)
 
-    def _replay(self, sink: Sink, chosen: "Chosen", day: Day, progress: "_Progress") -> None:
-        query = f"replay/{self.id}/{day.topic}/{day.date}"
-        attempt = Attempt(query, 0, 0, secrets.token_hex(8), sink.remember_ms)
-        stream = sink.options.topic or day.topic
-        done = patiently(sink.server.address, partial(rows_done, stream=stream, attempt=attempt))
-        if done is not None:
-            progress.pass_by(day.messages, min(done, day.messages))
-            return
-        rows = progress.watched(chosen.messages(day))
-        if self.group is None:
-            written = sink.write(attempt, rows)
-        else:
-            written = write_to_group(sink, attempt, rows, stream, self.id)
-        sink.finish([written])
-
 
 @dataclass(frozen=True)
-class Chosen:
-    """The messages of one replay, as the lake was when they were looked for."""
+class _Day:
+    """One day to one stream."""
 
-    _connection: "DuckDBPyConnection"
-    days: list[Day]
+    day: Day
+    sink: Sink
+    ledger: Ledger
+    replay: Replay
 
-    def messages(self, day: Day) -> Iterator[Any]:
-        """In their order, some at a time."""
-        try:
-            yield from self._connection.sql(_MESSAGES, params={"topic": day.topic, "date": day.date}).to_arrow_reader(
-                _ROWS
-            )
-        except (tables.errors(), pa.ArrowException, OSError) as error:
-            raise LakeError(
-                f"the messages of {day.topic!r} of {day.date} cannot be read any more: {error}. If files of the lake"
-                " were replaced while the replay ran, run it again with the same id, and it goes on; and give compact"
-                " and drop a --grace that is longer than a replay takes"
-            ) from error
+    def bring(self, chosen: Chosen, progress: "_Progress") -> None:
+        """What is not done of it, part by part."""
+        day, address = self.day, self.sink.server.address
+        reached = patiently(address, partial(self.ledger.reached, day=day))
+        # All is asked before the messages are: a connection answers one question at a time.
+        parts = [] if reached.is_finished else self._parts(chosen, reached)
+        progress.pass_by(day.messages - sum(part.rows for part in parts), reached.rows)
+        if reached.is_finished:
+            return
+        messages, rows = _Cut(chosen.messages(day, reached.after)), reached.rows
+        for number, part in enumerate(parts, reached.part):
+            patiently(address, partial(self.ledger.begin, day=day, part=number, begun=Begun(rows, part.end)))
+            self._write(self.ledger.attempt(day, number), progress.watched(messages.take(part.rows)))
+            rows += part.rows
+        patiently(address, partial(self.ledger.finish, day=day, rows=rows))
+
+    def _parts(self, chosen: Chosen, reached: Reached) -> list[Part]:
+        """One that was begun ends where it was to end then, whatever has come to the lake since."""
+        if reached.begun is None:
+            return chosen.parts(self.day, reached.after, PART)
+        end = reached.begun.end
+        rows = chosen.behind(self.day, reached.after) - chosen.behind(self.day, end)
+        return [Part(rows, end), *chosen.parts(self.day, end, PART)]
+
+    def _write(self, attempt: Attempt, rows: Iterator[Any]) -> None:
+        if self.replay.group is None:
+            written = self.sink.write(attempt, rows)
+        else:
+            written = write_to_group(self.sink, attempt, rows, self.ledger.stream, self.replay.id)
+        self.sink.finish([written])
+
+
+class _Cut:
+    """The messages of a day, a part at a time."""
+
+    def __init__(self, batches: Iterator[Any]) -> None:
+        self._batches = batches
+        self._rest: Any = None
+
+    def take(self, rows: int) -> Iterator[Any]:
+        """So many of those that were not taken."""
+        while rows:
+            batch = self._rest if self._rest is not None else next(self._batches)
+            taken, self._rest = batch.slice(0, rows), batch.slice(rows) if batch.num_rows > rows else None
+            rows -= taken.num_rows
+            yield taken
 
 
 class _Progress:
@@ -243,9 +222,9 @@ class _Progress:
                 self._count(rows.num_rows)
 
     def pass_by(self, rows: int, before: int) -> None:
-        """A day that is done: so many of its rows were written `before`."""
-        self.before += before
-        self.left += rows - before
+        """What of a day is done: so many of its rows were written `before`, if they are still there."""
+        self.before += min(rows, before)
+        self.left += rows - min(rows, before)
         self._count(rows)
 
     def _count(self, rows: int) -> None:
@@ -255,7 +234,7 @@ class _Progress:
     @property
     def _step(self) -> int:
         """A tenth of a second's worth, so that they come evenly."""
-        return _ROWS if self._rate is None else min(_ROWS, max(1, int(self._rate / 10)))
+        return ROWS if self._rate is None else min(ROWS, max(1, int(self._rate / 10)))
 
     def _wait(self, rows: int) -> None:
         if self._rate is not None:

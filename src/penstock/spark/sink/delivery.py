@@ -154,15 +154,15 @@ class Mode:
 
 def is_done(link: BlockingLink, stream: str, attempt: Attempt) -> bool:
     """Whether the sink's commit has noted that the attempt's batch, or a newer one, is in the stream."""
-    return rows_done(link, stream, attempt) is not None
+    done = batch_done(link, stream, attempt.query)
+    return done is not None and done[0] >= attempt.batch
 
 
-def rows_done(link: BlockingLink, stream: str, attempt: Attempt) -> int | None:
-    """How many rows the batch has that is done, the attempt's or a newer one; None if none is."""
-    doing = f"looking whether batch {attempt.batch} of query {attempt.query} is in {stream!r}"
-    done = link.command(doing, "HGET", keys.fence(stream, attempt.query), "done")
-    batch, _, rows = (done or b"").partition(b" ")
-    return int(rows) if batch and int(batch) >= attempt.batch else None
+def batch_done(link: BlockingLink, stream: str, query: str) -> tuple[int, int] | None:
+    """The number of the newest batch that is done, and how many rows it has; None if none is."""
+    doing = f"looking which batch of query {query} is in {stream!r}"
+    batch, _, rows = (link.command(doing, "HGET", keys.fence(stream, query), "done") or b"").partition(b" ")
+    return (int(batch), int(rows)) if batch else None
 
 
 def accounts_for(link: BlockingLink, stream: str, entry_id: bytes) -> bool:

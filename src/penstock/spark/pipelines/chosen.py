@@ -1,0 +1,120 @@
+"""The messages of a replay, as the lake was when they were looked for: how many, in which order, and in which parts."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pyarrow as pa
+
+from penstock.errors import LakeError
+from penstock.lake import tables
+
+if TYPE_CHECKING:
+    from duckdb import DuckDBPyConnection
+
+ROWS = 5000
+_REPEATED = """
+    CREATE TABLE repeated AS
+    SELECT topic, id, arg_min(entry_id, (ts, seq, entry_id)) AS first FROM raw WHERE {where}
+    GROUP BY ALL HAVING count(*) > 1
+"""
+_CHOSEN = """
+    CREATE VIEW chosen AS SELECT * FROM raw WHERE {where} AND NOT EXISTS (
+        SELECT 1 FROM repeated
+        WHERE repeated.topic = raw.topic AND repeated.id = raw.id AND repeated.first <> raw.entry_id
+    )
+"""
+_DAYS = "SELECT topic, date, count(*) FROM chosen GROUP BY ALL ORDER BY ALL"
+_ORDER = "ts, seq, entry_id, id"
+# As numbers and texts, and what has no time or number comes last, as in the order.
+_PLACE = "(coalesce(epoch_us(ts), 9223372036854775807), coalesce(seq, 9223372036854775807), entry_id, id)"
+_OF_DAY = f"topic = $topic AND date = $date AND {_PLACE} > ($us, $seq, $entry_id, $id)"
+_BEHIND = f"SELECT count(*) FROM chosen WHERE {_OF_DAY}"  # noqa: S608 - our own words
+# Rows at one place have one rank, so they are in one part.
+_PARTS = f"""
+    SELECT count(*), max({_PLACE}) FROM (
+        SELECT ts, seq, entry_id, id, (rank() OVER (ORDER BY {_ORDER}) - 1) // $most AS part FROM chosen WHERE {_OF_DAY}
+    ) GROUP BY part ORDER BY part
+"""  # noqa: S608
+_MESSAGES = f"""
+    SELECT entry_id, id, type, key, headers, traceparent, tracestate, time, payload FROM chosen
+    WHERE {_OF_DAY} ORDER BY {_ORDER}
+"""  # noqa: S608
+
+
+@dataclass(frozen=True)
+class Day:
+    """The chosen messages of a topic and a day."""
+
+    topic: str
+    date: str
+    messages: int
+
+
+class Place(NamedTuple):
+    """Where a message is in the order of its day."""
+
+    us: int
+    seq: int
+    entry_id: str
+    id: str
+
+
+BEGINNING = Place(-1, 0, "", "")
+
+
+class Part(NamedTuple):
+    """Some messages of a day that follow each other."""
+
+    rows: int
+    end: Place
+    """Of the last one."""
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The messages of one replay."""
+
+    _connection: "DuckDBPyConnection"
+    days: list[Day]
+
+    @classmethod
+    def by(cls, connection: "DuckDBPyConnection", where: str) -> "Chosen":
+        """Of each message for which the condition holds, the first entry. Raises DuckDB's errors."""
+        for statement in (_REPEATED, _CHOSEN):
+            connection.execute(statement.format(where=where))
+        return cls(connection, [Day(*row) for row in connection.execute(_DAYS).fetchall()])
+
+    def parts(self, day: Day, after: Place, most: int) -> list[Part]:
+        """What is behind `after`, in parts of so many messages."""
+        with _readable(day):
+            found = self._connection.execute(_PARTS, {**_where(day, after), "most": most}).fetchall()
+        return [Part(rows, Place(*end)) for rows, end in found]
+
+    def behind(self, day: Day, place: Place) -> int:
+        """How many come behind it."""
+        with _readable(day):
+            found = self._connection.execute(_BEHIND, _where(day, place)).fetchone()
+        return int(found[0]) if found else 0
+
+    def messages(self, day: Day, after: Place) -> Iterator[Any]:
+        """What is behind `after`, in order, some at a time. Ask for nothing else until you have all that you want."""
+        with _readable(day):
+            yield from self._connection.sql(_MESSAGES, params=_where(day, after)).to_arrow_reader(ROWS)
+
+
+@contextmanager
+def _readable(day: Day) -> Iterator[None]:
+    try:
+        yield
+    except (tables.errors(), pa.ArrowException, OSError) as error:
+        raise LakeError(
+            f"the messages of {day.topic!r} of {day.date} cannot be read any more: {str(error).splitlines()[0]}. If"
+            " files of the lake were replaced while the replay ran, run it again with the same id, and it goes on; and"
+            " give compact and drop a --grace that is longer than a replay takes"
+        ) from error
+
+
+def _where(day: Day, after: Place) -> dict[str, Any]:
+    return {"topic": day.topic, "date": day.date, **after._asdict()}

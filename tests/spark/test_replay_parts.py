@@ -1,0 +1,169 @@
+"""A replay writes a day in parts: the server knows the ids of one at a time, and a cut changes nothing."""
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from penstock.backend import keys
+from penstock.errors import ConfigurationError
+from penstock.lake import Lake
+from penstock.message.ids import new_id
+from penstock.spark.pipelines import replay as replaying
+from penstock.spark.pipelines.replay import Replay, Replayed
+from penstock.spark.pipelines.replay_ledger import Ledger
+from penstock.spark.sink.outflow import Outflow
+from penstock.spark.sink.writers import Sink
+from tests.lake.pouring import Row, pour
+from tests.support.servers import Server
+
+DAY, PART = 1000, 300
+BOTH = pytest.mark.parametrize("server", ["valkey", "redis"], indirect=True)
+
+
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replaying, "PART", PART)
+
+
+@pytest.fixture
+def rows(topic: str) -> list[Row]:
+    return [Row(topic, number, new_id()) for number in range(DAY)]
+
+
+@pytest.fixture
+def lake(tmp_path: Path, rows: list[Row]) -> Lake:
+    """One day."""
+    found = Lake.create(tmp_path / "lake")
+    pour(found, rows)
+    return found
+
+
+def ids(admin: "redis.Redis", topic: str) -> list[str]:
+    return [fields[b"id"].decode() for _, fields in admin.xrange(topic)]
+
+
+def sets_of_ids(admin: "redis.Redis") -> list[bytes]:
+    return [key for key in admin.scan_iter(_type="set") if b"replay" in key]
+
+
+def cut_after(monkeypatch: pytest.MonkeyPatch, job: Replay, most: int) -> None:
+    """Run it until so many rows were written, and let nothing be done after."""
+    real, rows = Outflow.write, 0
+
+    def dying(self: Outflow, window: Any) -> None:
+        nonlocal rows
+        for start in range(0, len(window), 50):
+            if rows >= most:
+                self.finish()  # what was sent has arrived
+                raise KeyboardInterrupt
+            piece = window.slice(start, min(start + 50, len(window)))
+            real(self, piece)
+            rows += len(piece)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Outflow, "write", dying)
+        with pytest.raises(KeyboardInterrupt):
+            job.run()
+
+
+@BOTH
+def test_the_server_knows_the_ids_of_one_part_at_a_time(
+    server: Server, admin: "redis.Redis", topic: str, lake: Lake, rows: list[Row], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known: list[list[int]] = []
+    real = Sink.finish
+
+    def looking(self: Sink, *arguments: Any, **named: Any) -> None:
+        known.append([int(admin.scard(key)) for key in sets_of_ids(admin)])
+        real(self, *arguments, **named)
+
+    monkeypatch.setattr(Sink, "finish", looking)
+
+    assert Replay(lake=lake.path, id="r", url=server.url).run() == Replayed(written=DAY)
+
+    assert known == [[PART], [PART], [PART], [DAY - 3 * PART]]
+    assert ids(admin, topic) == [row.id for row in rows]
+    assert not sets_of_ids(admin)
+
+
+@BOTH
+@pytest.mark.parametrize("cut", [50, 300, 450, 600, 950])
+@pytest.mark.parametrize("late", [0, 310, 400, 999], ids=lambda number: f"late at {number}")
+def test_what_comes_to_the_lake_while_it_is_cut_short_changes_no_part(
+    server: Server, admin: "redis.Redis", topic: str, lake: Lake, rows: list[Row], monkeypatch: pytest.MonkeyPatch,
+    cut: int, late: int,
+) -> None:  # fmt: skip
+    job = Replay(lake=lake.path, id="r", url=server.url)
+    cut_after(monkeypatch, job, cut)
+    assert cut <= admin.xlen(topic) < DAY
+    passed = cut // PART * PART
+    more = [Row(topic, late, new_id()) for _ in range(120)]
+    pour(lake, more)
+
+    found = job.run()
+
+    arrived = Counter(ids(admin, topic))
+    assert set(arrived.values()) == {1}
+    assert arrived.keys() >= {row.id for row in rows}
+    left = len(more) if late < passed else 0
+    assert len(arrived) == DAY + len(more) - left
+    assert found == Replayed(written=DAY + len(more) - left - passed, before=passed, left=left)
+    assert job.run() == Replayed(before=DAY + len(more) - left, left=left)
+
+
+def test_copies_of_a_row_are_in_one_part(
+    server: Server, admin: "redis.Redis", topic: str, lake: Lake, rows: list[Row]
+) -> None:
+    pour(lake, rows[PART - 10 : PART])  # an archive writes none twice; a lake put together by hand might
+    pour(lake, rows[PART - 10 : PART])
+
+    Replay(lake=lake.path, id="r", url=server.url).run()
+
+    assert ids(admin, topic) == [row.id for row in rows]
+
+
+def test_a_lake_without_what_was_there_before_is_no_trouble(
+    server: Server, admin: "redis.Redis", topic: str, tmp_path: Path, lake: Lake, rows: list[Row],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    cut_after(monkeypatch, Replay(lake=lake.path, id="r", url=server.url), 450)
+    other = Lake.create(tmp_path / "other")
+    pour(other, rows[700:])  # as after a drop
+
+    assert Replay(lake=other.path, id="r", url=server.url).run().written == 300
+
+    assert len(ids(admin, topic)) == len(set(ids(admin, topic))) == 750
+
+
+def test_two_runs_at_a_time_from_a_lake_that_changes_are_told(
+    server: Server, topic: str, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job, real = Replay(lake=lake.path, id="r", url=server.url), Ledger.begin
+
+    def begun_elsewhere(self: Ledger, *arguments: Any, **named: Any) -> None:
+        with monkeypatch.context() as patched:
+            patched.setattr(Ledger, "begin", real)
+            pour(lake, [Row(topic, 5, new_id())])
+            job.run()
+        real(self, *arguments, **named)
+
+    monkeypatch.setattr(Ledger, "begin", begun_elsewhere)
+    with pytest.raises(ConfigurationError, match=r"replay 'r' to .* is run twice at a time"):
+        job.run()
+
+
+def test_a_server_that_forgot_how_far_it_was_is_told(
+    server: Server, admin: "redis.Redis", topic: str, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = Replay(lake=lake.path, id="r", url=server.url)
+    cut_after(monkeypatch, job, 450)
+    assert admin.delete(keys.fence(topic, "replay/r")) == 1
+
+    with pytest.raises(ConfigurationError, match=r"has forgotten how far replay 'r' to .* was"):
+        job.run()
+
+    assert json.loads(admin.xrevrange(topic, count=1)[0][1][b"payload"]) < 500
