@@ -147,6 +147,28 @@ def test_what_arrives_after_its_attempt_went_on_without_it_adds_nothing(
 
 @BOTH
 @DELIVERIES
+def test_what_arrives_just_when_its_attempt_goes_on_is_no_trouble_to_it(
+    server: Server, admin: "redis.Redis", topic: str, delivery: str
+) -> None:
+    """Behind its look at what has arrived, and before it sends the rest: it must not take itself for a successor."""
+    lost = Delayed()
+    with Hesitating(Writing(server, topic, delivery), lost, delivery) as out:
+        again = out._mode.again
+
+        def look_and_wait(*given: Any) -> "list[Request]":
+            rest = again(*given)
+            lost.arrive()
+            return rest
+
+        out._mode.again = look_and_wait  # type: ignore[method-assign]
+        out.write(rows_of(topic, batch_of(range(10))))
+        out.finish()
+
+    assert numbers_in(admin, topic) == list(range(10))
+
+
+@BOTH
+@DELIVERIES
 def test_what_arrives_before_its_attempt_went_on_is_not_written_again(
     server: Server, admin: "redis.Redis", topic: str, delivery: str
 ) -> None:
