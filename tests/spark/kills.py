@@ -21,7 +21,7 @@ from penstock.lake import Lake
 from penstock.message.ids import new_id
 from tests.spark import gallows
 from tests.spark.gallows import PLACE, Kill, Killed
-from tests.support.servers import Server, valkey_binary
+from tests.support.servers import Server, redis_binary, valkey_binary
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 _LOOK_SECONDS = 0.02
@@ -54,7 +54,8 @@ class Run:
         while not (self.place / "finished").exists():
             self.drivers += 1
             command = [sys.executable, "-m", "tests.spark.kills_driver", str(self.place), self.server.url, *pipelines]
-            environment = os.environ | {"PYTHONPATH": str(ROOT), PLACE: str(self.place)}
+            paths = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+            environment = os.environ | {"PYTHONPATH": paths, PLACE: str(self.place)}
             with (self.place / "driver.log").open("ab") as log:
                 driver = subprocess.Popen(
                     command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
@@ -113,8 +114,8 @@ class Run:
 
 
 @contextmanager
-def scene() -> Iterator[Run]:
-    binary = valkey_binary()
+def scene(kind: str = "valkey") -> Iterator[Run]:
+    binary = {"valkey": valkey_binary, "redis": redis_binary}[kind]()
     assert binary is not None
     place = Path(tempfile.mkdtemp(prefix="ps-kills-"))
     gallows.prepare(place)

@@ -14,7 +14,8 @@ pytestmark = pytest.mark.xdist_group("spark")
 
 
 @pytest.mark.timeout(180)
-def test_one_kill_of_each_kind(record_property: "Callable[[str, object], None]") -> None:
+@pytest.mark.parametrize("server", ["valkey", pytest.param("redis", marks=pytest.mark.full)])
+def test_one_kill_of_each_kind(server: str, record_property: "Callable[[str, object], None]") -> None:
     kills = [
         Kill("write-middle", "zombie"),
         Kill("read-middle", "worker"),
@@ -22,7 +23,7 @@ def test_one_kill_of_each_kind(record_property: "Callable[[str, object], None]")
         Kill("done-before", "server"),
         Kill("done-after", "worker", batch=2),
     ]
-    with scene() as run:
+    with scene(server) as run:
         few, journal = run.publish("few", 160), run.publish("orders", 1200)
         run.plan(kills)
         run.until_finished("fence few", "shuffle orders", "archive orders", within=170)
@@ -37,15 +38,24 @@ def test_one_kill_of_each_kind(record_property: "Callable[[str, object], None]")
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(("kind", "steps"), [("archive", SOURCE_STEPS), ("shuffle", SINK_STEPS), ("fence", SINK_STEPS)])
+@pytest.mark.parametrize(
+    ("kind", "steps", "server"),
+    [
+        ("archive", SOURCE_STEPS, "valkey"),
+        ("shuffle", SINK_STEPS, "valkey"),
+        ("fence", SINK_STEPS, "valkey"),
+        ("shuffle", SINK_STEPS, "redis"),
+        ("fence", SINK_STEPS, "redis"),
+    ],
+)
 def test_kills_of_everything_between_every_pair_of_steps(
-    kind: str, steps: tuple[str, ...], record_property: "Callable[[str, object], None]"
+    kind: str, steps: tuple[str, ...], server: str, record_property: "Callable[[str, object], None]"
 ) -> None:
     order = random.Random(SEED)
     kills = [Kill(step, victim, order.randrange(10)) for step in steps for victim in VICTIMS]
     kills += [Kill(order.choice(steps), victim, order.randrange(10)) for victim in ("worker", "driver", "worker")]
     kills += [] if kind == "archive" else [Kill("write-middle", "zombie", batch) for batch in (0, 4, 8)]
-    with scene() as run:
+    with scene(server) as run:
         journal = run.publish("orders", 8000)
         run.plan(kills)
         run.until_finished(f"{kind} orders", within=1500)

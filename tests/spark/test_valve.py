@@ -1,7 +1,9 @@
 """Rows that must not come any more do not, and nobody can see that they were on their way. Without Spark."""
 
+import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -9,10 +11,11 @@ import redis
 
 from penstock.backend import keys
 from penstock.backend.redis.blocking import BlockingLink
-from penstock.errors import ServerUnreachableError
+from penstock.errors import PenstockError, ServerUnreachableError
 from penstock.spark.sink.deliveries import MODES
 from penstock.spark.sink.delivery import Request
 from penstock.spark.sink.envelopes import packer
+from penstock.spark.sink.outflow import Outflow
 from penstock.spark.sink.valve import Valved
 from tests.spark.awaiting import until
 from tests.spark.sinking import Writing, batch_of, numbers_in
@@ -144,6 +147,28 @@ def test_what_arrives_after_its_attempt_went_on_without_it_adds_nothing(
 
 @BOTH
 @DELIVERIES
+def test_what_arrives_just_when_its_attempt_goes_on_is_no_trouble_to_it(
+    server: Server, admin: "redis.Redis", topic: str, delivery: str
+) -> None:
+    """Behind its look at what has arrived, and before it sends the rest: it must not take itself for a successor."""
+    lost = Delayed()
+    with Hesitating(Writing(server, topic, delivery), lost, delivery) as out:
+        again = out._mode.again
+
+        def look_and_wait(*given: Any) -> "list[Request]":
+            rest = again(*given)
+            lost.arrive()
+            return rest
+
+        out._mode.again = look_and_wait  # type: ignore[method-assign]
+        out.write(rows_of(topic, batch_of(range(10))))
+        out.finish()
+
+    assert numbers_in(admin, topic) == list(range(10))
+
+
+@BOTH
+@DELIVERIES
 def test_what_arrives_before_its_attempt_went_on_is_not_written_again(
     server: Server, admin: "redis.Redis", topic: str, delivery: str
 ) -> None:
@@ -208,3 +233,72 @@ def test_no_id_is_noted_of_a_row_that_did_not_come(server: Server, admin: "redis
 
     assert admin.xlen(topic) == 4
     assert admin.scard(keys.written(topic, "q", 0)) == 0
+
+
+@pytest.fixture
+def account(server: Server, admin: "redis.Redis") -> Iterator[Any]:
+    """The server by an account that may do all, until it is told otherwise by `rule`."""
+
+    def rule(*rules: str) -> None:
+        admin.execute_command("ACL", "SETUSER", "worker", *rules)
+
+    rule("reset", "on", ">known", "~*", "+@all")
+    yield SimpleNamespace(url=server.url.replace("unix://", "unix://worker:known@"), rule=rule)
+    admin.execute_command("ACL", "DELUSER", "worker")
+    admin.acl_log_reset()
+
+
+@BOTH
+@DELIVERIES
+@pytest.mark.parametrize("right", ["del", "eval", "get", "hmget", "set", "srem", "xinfo", "xlen", "xsetid"])
+def test_a_right_that_is_lost_in_the_midst_of_an_attempt_brings_no_row_twice(
+    server: Server, admin: "redis.Redis", account: Any, topic: str, delivery: str, right: str
+) -> None:
+    with Hesitating(Writing(account, topic, delivery), lambda *_: account.rule(f"-{right}"), delivery) as out:
+        out.write(rows_of(topic, batch_of(range(10))))
+        with contextlib.suppress(PenstockError):
+            out.finish()
+    writing = Writing(server, topic, delivery)
+
+    writing.commit(writing.write(batch_of(range(10))))
+
+    assert out.hesitated
+    assert numbers_in(admin, topic) == list(range(10))
+
+
+@BOTH
+@DELIVERIES
+@pytest.mark.parametrize("right", ["del", "get", "hget", "hmget", "hset", "set", "xinfo", "xlen", "xsetid"])
+def test_a_stream_is_open_to_others_whatever_right_a_late_attempt_has_lost(
+    server: Server, admin: "redis.Redis", account: Any, topic: str, delivery: str, right: str
+) -> None:
+    writing = Writing(server, topic, delivery)
+    mode = MODES[delivery](Writing(account, topic, delivery).attempt())
+    with BlockingLink.open(Writing(account, topic, delivery).sink.server.address) as link:
+        mode.begin(link, topic)
+        request = mode.request(rows_of(topic, batch_of(range(20))))
+        assert request is not None
+        writing.commit(writing.write(batch_of(range(20))))
+        account.rule(f"-{right}")
+        mode.send(link, request)
+        with pytest.raises(ServerUnreachableError):
+            mode.receive(link, request)
+
+    assert admin.xadd(topic, {"one": "more"})
+
+
+@BOTH
+def test_an_account_that_could_not_delete_a_stream_again_has_no_transactions(
+    server: Server, admin: "redis.Redis", account: Any, topic: str
+) -> None:
+    """Rows that were not let in make a stream that is missing, until they are deleted with it."""
+    account.rule("-del", "(+del ~penstock:*)")
+    writing = Writing(server, topic, "fence")
+    with Outflow(Writing(account, topic, "fence").sink.server.address, MODES["fence"](writing.attempt())) as late:
+        late.write(rows_of(topic, batch_of(range(10)).slice(0, 0)))
+        writing.commit(writing.write(batch_of(range(10))))
+        admin.delete(topic)
+        late.write(rows_of(topic, batch_of(range(10))))
+        late.finish()
+
+    assert numbers_in(admin, topic) == []

@@ -9,7 +9,6 @@
 | `penstock:{<slot>}:<topic>:later`       | zset   | messages that are not due yet, by due time in ms |
 | `penstock:{<slot>}:<topic>:cursors`     | hash   | durable cursor name → entry id, epoch, ordinal; it holds trimming |
 | `penstock:{<slot>}:<topic>:fence/<q>`   | hash   | Spark query q: part → batch and rows written; `done` → batch |
-| `penstock:{<slot>}:<topic>:fence/<q>/<part>` | string | who writes this part; `done`: the batch that is done |
 | `penstock:{<slot>}:<topic>:once/<uuid>` | string | where a message published once is, or empty; expires |
 | `penstock:{<slot>}:<topic>:groups`      | hash   | group → how it stood when it was last looked at |
 | `penstock:{<slot>}:<topic>:members/<g>` | zset   | who reads partitions for g, by when that runs out in ms |
@@ -21,6 +20,7 @@
 | `penstock:{<slot>}:<topic>:starts/<g>`  | hash   | suspect entry of g → how often it was started, token of the last |
 | `penstock:{<slot>}:<topic>:steals/<g>`  | hash   | consumer → a counter that rises when entries are taken from it |
 | `penstock:{<slot>}:<topic>:turn/<r>`    | hash   | who may read as r now, with its token, and how far r is |
+| `penstock:{<slot>}:<topic>:valve`       | hash   | how the stream was; within a transaction of Spark's sink only |
 | `penstock:{<slot>}:<topic>:written/<q>/<b>` | set | ids that batch b of Spark query q has written so far |
 
 | `penstock:topics`                       | set    | the topics we know; alone in a slot of its own |

@@ -3,7 +3,8 @@
 -- KEYS  fence
 -- ARGV  part, token of the attempt, its lap
 -- Gives what the fence says of the part's rows, or nothing if the part is not ours.
--- Keeps rows from being written twice: what is late expects the token of an earlier lap. Another attempt's is left alone.
+-- Keeps an attempt from being fenced off by rows of its own: what is late expects the token of an earlier lap. Another
+-- attempt's is left alone.
 local held = redis.call('HGET', KEYS[1], ARGV[1]) or ''
 local rows, token, lap = string.match(held, '^(.*) ([^ .]+)%.?(%d*)$')
 if token ~= ARGV[2] then return false end

@@ -6,10 +6,10 @@
 -- Keeps rows and what is noted of them together, at any moment: nothing stays noted unless every row came. And a stream
 -- that sink_open closed is as it was before: that comes first, and uses no right that sink_open has not used.
 local stream, valve, fence, ids = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local state, was = string.match(redis.call('GET', valve) or '', '^(%a+) ?(.*)$')
+local state, was = redis.call('HGET', valve, 'state'), redis.call('HGET', valve, 'was')
 if state == 'closed' then redis.call('XSETID', stream, was) end
 if state == 'absent' then redis.call('DEL', stream) end
-redis.call('DEL', valve)
+redis.pcall('DEL', valve)
 if state ~= 'open' then return end
 if redis.call('XLEN', stream) - was ~= tonumber(ARGV[4]) then
   local at, given = 1, ARGV[5] or ''

@@ -11,8 +11,8 @@ local function may(...)
   return type(reply) ~= 'table' or not reply.err or string.find(reply.err, 'no such key') ~= nil
 end
 local kind, last = redis.call('TYPE', stream).ok, '0-1'
-if not (may('SET', valve, '') and may('GET', valve) and may('DEL', valve)) then return 0 end
-if not (may('HSET', valve, 'done', '') and may('HMGET', valve, 'done') and may('PEXPIRE', valve, 60000)) then return 0 end
+if not (may('DEL', valve) and redis.acl_check_cmd('DEL', stream)) then return 0 end
+if not (may('HSET', valve, 'done', '') and may('HGET', valve, 'done') and may('PEXPIRE', valve, 60000)) then return 0 end
 redis.call('DEL', valve)
 local function may_note() return may('SADD', valve, '') and may('SMISMEMBER', valve, '') and may('SREM', valve, '') end
 if ARGV[1] == '1' and not may_note() then return 0 end
