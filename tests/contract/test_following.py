@@ -309,6 +309,22 @@ async def test_a_cursor_moves_to_a_new_stream_and_not_back_to_an_old_one(
     assert await backend.move_cursor(topic, "lake", Position("9-0", 2, epochs[1])) is Moved.OTHER
 
 
+async def test_a_cursor_that_knows_no_stream_is_given_one_where_it_stands(
+    backend: RedisBackend, topic: str, admin: "redis.Redis"
+) -> None:
+    admin.xadd(topic, {"payload": "1"}, id="5-0")
+    seen = await backend.glimpse(topic, "0-0", 1)
+    assert seen.survey is not None
+    epoch = seen.survey.epoch
+    await backend.hold_cursor(topic, "lake", Position("0-0", 0, ""))
+    admin.hset(keys.cursors(topic), "by hand", "5-0")
+    assert await backend.move_cursor(topic, "by hand", Position("0-0", 0, epoch)) is Moved.AHEAD
+    for name, place in (("lake", Position("0-0", 0, epoch)), ("by hand", Position("5-0", 1, epoch))):
+        assert await backend.move_cursor(topic, name, place) is Moved.MOVED
+        assert await backend.move_cursor(topic, name, place) is Moved.AHEAD
+        assert await backend.held_cursor(topic, name) == place
+
+
 async def test_a_cursor_goes_back_with_a_server_that_fell_back(
     backend: RedisBackend, topic: str, admin: "redis.Redis"
 ) -> None:

@@ -100,3 +100,23 @@ async def test_an_id_of_a_topic_that_does_not_exist_stays_one_of_a_stream_that_i
         async with stage.app.tail(stage.topic, after=after) as tail:
             assert (await next_gap(tail)).reason == "recreated"
             assert numbers(await take(tail, 2)) == [1, 2]
+
+
+@pytest.mark.parametrize("is_open_before", [True, False])
+async def test_a_cursor_from_before_there_was_a_topic_is_told_of_another_stream(
+    stage: Stage, is_open_before: bool
+) -> None:
+    """From the first item on that it was given, though it has committed none."""
+    async with stage.app.tail(stage.topic, after=Cursor("copy")) as tail:
+        if is_open_before:
+            await publish(stage, 0, 1)
+            assert numbers(await take(tail, 1)) == [0]
+    if not is_open_before:
+        await publish(stage, 0, 1)
+    async with stage.app.tail(stage.topic, after=Cursor("copy")) as tail:
+        assert numbers(await take(tail, 2)) == [0, 1]
+    stage.admin.delete(stage.topic)
+    await publish(stage, 100)
+    async with stage.app.tail(stage.topic, after=Cursor("copy")) as tail:
+        assert (await next_gap(tail)).reason == "recreated"
+        assert numbers(await take(tail, 1)) == [100]

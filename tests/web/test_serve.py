@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -90,14 +91,50 @@ async def test_an_app_brings_its_prefix_and_needs_no_handlers(stage: Stage) -> N
     assert stage.admin.xlen(f"shop:{stage.topic}") == 1
 
 
-async def test_other_machines_need_a_token(stage: Stage, tmp_path: Path) -> None:
+async def test_other_machines_need_a_token_and_may_be_kept_from_writing(stage: Stage, tmp_path: Path) -> None:
     file = tmp_path / "tokens"
     file.write_text(f"\n{TOKEN}\n")
-    with serving("--url", stage.url, "--host", "0.0.0.0", "--token-file", str(file)) as (_, url):
+    arguments = ["--url", stage.url, "--host", "0.0.0.0", "--token-file", str(file), "--empty-write"]
+    with serving(*arguments) as (_, url):
         async with httpx.AsyncClient(base_url=url.replace("0.0.0.0", "127.0.0.1"), timeout=20) as client:
             assert (await client.get(f"/topics/{stage.topic}/events")).status_code == 401
             async with following(client, stage.topic, access_token=TOKEN):
                 pass
+            with_token = {"Authorization": f"Bearer {TOKEN}"}
+            answer = await client.post(f"/topics/{stage.topic}/messages", json={"body": 1}, headers=with_token)
+            assert (answer.status_code, stage.admin.exists(stage.topic)) == (403, 0)
+
+
+@contextmanager
+def stuck_client(url: str, topic: str) -> Iterator[None]:
+    """It has taken the beginning of the first message, and takes no more."""
+    host, _, port = url.removeprefix("http://").partition(":")
+    with socket.socket() as taking:
+        taking.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        taking.settimeout(20)
+        taking.connect((host, int(port)))
+        taking.sendall(f"GET /topics/{topic}/events?after=earliest HTTP/1.0\r\nHost: {host}\r\n\r\n".encode())
+        got = b""
+        while b"xxx" not in got:
+            got += taking.recv(512)
+        yield
+
+
+def resident(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/status").read_text().partition("VmRSS:")[2].split()[0]) * 1024
+
+
+def test_clients_that_take_nothing_hold_one_frame_together(stage: Stage) -> None:
+    """And none of them the message beside it, as stored and as read: with large ones that would be most of it."""
+    size, clients = 1024 * 1000, 12
+    for _ in range(5):
+        stage.admin.xadd(stage.topic, {"payload": f'"{"x" * size}"'})
+    with serving("--url", stage.url) as (process, url), contextlib.ExitStack() as all_of_them:
+        all_of_them.enter_context(stuck_client(url, stage.topic))  # what one costs, all need
+        before = resident(process.pid)
+        for _ in range(clients):
+            all_of_them.enter_context(stuck_client(url, stage.topic))
+        assert resident(process.pid) - before < clients * size
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", ""])

@@ -38,7 +38,7 @@ class Terms:
     """A topic that may be followed, or a beginning of names and `*`. May be given more than once."""
 
     write: Annotated[tuple[str, ...], Parameter(name="--write")] = ("*",)
-    """A topic that may be published to, likewise."""
+    """A topic that may be published to, likewise. All, whatever --read says, unless this or --empty-write is given."""
 
     origins: Annotated[tuple[str, ...], Parameter(name="--origin")] = ()
     """Let pages of this origin in, as in https://shop.example. May be given more than once."""

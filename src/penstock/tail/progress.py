@@ -6,7 +6,7 @@ from functools import partial
 from penstock.backend.base import StreamBackend
 from penstock.backend.entry import Moved
 from penstock.errors import CursorNotFoundError
-from penstock.tail.places import Cursor, Place
+from penstock.tail.places import FIRST_ID, Cursor, Place
 
 
 class Progress:
@@ -17,6 +17,9 @@ class Progress:
         self._given: tuple[str, Cursor, Place] | None = None
         self._done: dict[str, tuple[Cursor, Place]] = {}
         self._uncommitted = 0
+        self.nameless: dict[str, Cursor] = {}
+        """By topic, cursors from before there was a stream: the server does not know yet of which one they are."""
+
         self.is_due = False
         """So many items are done that the server shall know of them now."""
 
@@ -24,6 +27,13 @@ class Progress:
         """An item is handed out; what this returns is how its taker commits it."""
         self._given = topic, cursor, place
         return partial(self._commit, topic, cursor, place)
+
+    async def name(self, topic: str, epoch: str) -> None:
+        """There is a stream now. If it is another by the time that the cursor is opened again, that shows."""
+        before_all = Place(FIRST_ID, epoch, 0)
+        moved = await self._backend.move_cursor(topic, self.nameless[topic].name, before_all.to_hold())
+        if moved is not Moved.OTHER:  # else it is gone already; whatever comes next has an epoch too
+            del self.nameless[topic]
 
     def finish_last(self) -> None:
         """The next item is asked for, so the last one is done."""

@@ -72,6 +72,11 @@ class Strand:
         self._number = 0
 
     @property
+    def epoch(self) -> str:
+        """Of the stream that was read last; empty if there was none yet."""
+        return self._feed.place.epoch if self._feed is not None else self._read_upto.epoch
+
+    @property
     def is_behind(self) -> bool:
         """It has to read by itself, with `read_on`, before there is anything to take."""
         return self._feed is None

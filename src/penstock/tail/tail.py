@@ -16,7 +16,7 @@ from penstock.tail.hub import Hub
 from penstock.tail.items import Gap, Item
 from penstock.tail.opening import Found, opened
 from penstock.tail.pages import Pages
-from penstock.tail.places import After, Cursor, Place, Start, parse, starts_of
+from penstock.tail.places import NOWHERE, After, Cursor, Place, Start, parse, starts_of
 from penstock.tail.progress import Progress
 from penstock.tail.search import Search
 from penstock.tail.starting import begin
@@ -94,8 +94,10 @@ class Tail:
     async def _begin(self, hub: Hub, topic: str, start: Start) -> None:
         place = await begin(hub.backend, topic, start, self._search(hub.backend, topic))
         cursor = start if isinstance(start, Cursor) else None
-        if cursor is not None and self._progress is None:
-            self._progress = Progress(hub.backend)
+        if cursor is not None:
+            self._progress = self._progress or Progress(hub.backend)
+            if place == NOWHERE:
+                self._progress.nameless[topic] = cursor
         strand = Strand(hub, topic, self._wires[topic], place, self._queue, cursor, self._line)
         self._strands[topic], self._began[topic] = strand, place
         strand.news()
@@ -125,11 +127,13 @@ class Tail:
 
     async def __anext__(self) -> Item:
         # No call that is not needed: with a thousand followers, all of this runs a thousand times for each message.
-        if self._progress is not None:
-            await self._finish_last(self._progress)
-        line = self._line
-        ready = line.ready
+        progress = self._progress
+        if progress is not None:
+            await self._finish_last(progress)
+        ready = self._line.ready
         while True:
+            if progress is not None and progress.nameless:
+                await self._name_streams(progress)  # before anything is taken: who is cancelled here loses nothing
             if ready:
                 strand = ready[0]
                 found = strand.take()
@@ -146,12 +150,8 @@ class Tail:
                 else:
                     ready.popleft()
                     strand.is_listed = False
-            elif self._hub is None or self._hub.is_closed or not self._strands:
-                self._opened()
-                raise StopAsyncIteration
             else:
-                line.waiter = self._loop.create_future()
-                await line.waiter
+                await self._news()
 
     def began_at(self, topic: str | None = None) -> str:
         """Where it began, as a `position`: nothing up to there is given. Whoever was given nothing goes on from there.
@@ -174,6 +174,14 @@ class Tail:
         hub, wire = self._opened(), self._wires[name]
         pages = Pages(hub.backend, name, wire, self._search(hub.backend, name))
         return [*await pages.before(self._began[name] if before is None else parse(before), count)]
+
+    async def _news(self) -> None:
+        """Wait until there may be something to take; if there never will be, that ends the iteration."""
+        if self._hub is None or self._hub.is_closed or not self._strands:
+            self._opened()
+            raise StopAsyncIteration
+        self._line.waiter = self._loop.create_future()
+        await self._line.waiter
 
     async def _read_on(self, strand: Strand) -> None:
         self._line.ready.rotate(-1)  # the others come first now, whatever becomes of it
@@ -211,6 +219,20 @@ class Tail:
             self._listeners.emit(Trouble(Scope.SETTLE, error, topic=topic, group=name))
         else:
             self._pace.succeeded()
+
+    async def _name_streams(self, progress: Progress) -> None:
+        """Before the first item of a stream is given: from then on it is missed, though nothing is committed yet."""
+        for topic, cursor in list(progress.nameless.items()):
+            strand = self._strands.get(topic)
+            if strand is None or not strand.epoch or self._pace.left:
+                continue
+            try:
+                await progress.name(topic, strand.epoch)
+            except (AuthenticationError, ServerTooOldError):
+                raise
+            except ServerError as error:  # with the next item it is tried again
+                self._pace.failed()
+                self._listeners.emit(Trouble(Scope.SETTLE, error, topic=topic, group=cursor.name))
 
     def _item(self, strand: Strand, found: Found) -> Item:
         thing = found.thing

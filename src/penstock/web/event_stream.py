@@ -84,6 +84,7 @@ class EventStream:
         rendering, types = self._rendering, self._types
         async for item in self._tail:
             rendered = rendering.of(item)
+            del item  # who is slow holds a frame, which others share, and not the message and its body beside it
             if not types or rendered.concerns_all or rendered.type in types:
                 await self._put(send, rendered.frame)
             if self._is_ending:

@@ -31,6 +31,8 @@ local function is_lost(id)
   end
 end
 local id, of = string.match(held, '^(%d+%-%d+) ?(%x*)')
-if id and (of == '' or of == epoch) and not less(id, ARGV[2]) and not is_lost(id) then return 'ahead' end
+-- One that knows no stream yet is no further than the same id of this one.
+local is_ahead = id and not less(id, ARGV[2]) and (of == epoch or (of == '' and id ~= ARGV[2]))
+if is_ahead and not is_lost(id) then return 'ahead' end
 redis.call('HSET', KEYS[2], ARGV[1], ARGV[2] .. ' ' .. epoch .. ' ' .. ARGV[4])
 return 'moved'
