@@ -19,8 +19,9 @@ _REPEATED = """
     SELECT topic, id, arg_min(entry_id, (ts, seq, entry_id)) AS first FROM raw WHERE {where}
     GROUP BY ALL HAVING count(*) > 1
 """
-_CHOSEN = """
-    CREATE VIEW chosen AS SELECT * FROM raw WHERE {where} AND NOT EXISTS (
+_CHOSEN = "CREATE VIEW chosen AS SELECT * FROM raw WHERE {where}"
+_FIRST_OF_REPEATED = """
+    AND NOT EXISTS (
         SELECT 1 FROM repeated
         WHERE repeated.topic = raw.topic AND repeated.id = raw.id AND repeated.first <> raw.entry_id
     )
@@ -82,8 +83,10 @@ class Chosen:
     @classmethod
     def by(cls, connection: "DuckDBPyConnection", where: str) -> "Chosen":
         """Of each message for which the condition holds, the first entry. Raises DuckDB's errors."""
-        for statement in (_REPEATED, _CHOSEN):
-            connection.execute(statement.format(where=where))
+        connection.execute(_REPEATED.format(where=where))
+        repeated = connection.execute("SELECT 1 FROM repeated LIMIT 1").fetchone()
+        # As a rule there are none, and to look for each message would cost as much as to read it.
+        connection.execute(_CHOSEN.format(where=where) + (_FIRST_OF_REPEATED if repeated else ""))
         return cls(connection, [Day(*row) for row in connection.execute(_DAYS).fetchall()])
 
     def parts(self, day: Day, after: Place, most: int) -> list[Part]:
