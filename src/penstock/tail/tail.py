@@ -130,7 +130,8 @@ class Tail:
         progress = self._progress
         if progress is not None:
             await self._finish_last(progress)
-        ready = self._line.ready
+        line = self._line
+        ready = line.ready
         while True:
             if progress is not None and progress.nameless:
                 await self._name_streams(progress)  # before anything is taken: who is cancelled here loses nothing
@@ -142,16 +143,22 @@ class Tail:
                     if strand.is_listed:
                         ready.append(strand)  # the others come first now
                     thing = found.thing
-                    if strand.cursor is None and type(thing) is Stored:
-                        return opened(strand.wire, strand.topic, found, thing)
-                    return self._item(strand, found)
+                    return (
+                        opened(strand.wire, strand.topic, found, thing)
+                        if strand.cursor is None and type(thing) is Stored
+                        else self._item(strand, found)
+                    )
                 if strand.is_behind:
                     await self._read_on(strand)
                 else:
                     ready.popleft()
                     strand.is_listed = False
+            elif self._hub is None or self._hub.is_closed or not self._strands:
+                self._opened()
+                raise StopAsyncIteration
             else:
-                await self._news()
+                line.waiter = self._loop.create_future()
+                await line.waiter
 
     def began_at(self, topic: str | None = None) -> str:
         """Where it began, as a `position`: nothing up to there is given. Whoever was given nothing goes on from there.
@@ -174,14 +181,6 @@ class Tail:
         hub, wire = self._opened(), self._wires[name]
         pages = Pages(hub.backend, name, wire, self._search(hub.backend, name))
         return [*await pages.before(self._began[name] if before is None else parse(before), count)]
-
-    async def _news(self) -> None:
-        """Wait until there may be something to take; if there never will be, that ends the iteration."""
-        if self._hub is None or self._hub.is_closed or not self._strands:
-            self._opened()
-            raise StopAsyncIteration
-        self._line.waiter = self._loop.create_future()
-        await self._line.waiter
 
     async def _read_on(self, strand: Strand) -> None:
         self._line.ready.rotate(-1)  # the others come first now, whatever becomes of it
