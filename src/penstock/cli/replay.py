@@ -16,7 +16,8 @@ from penstock.errors import SetupError
 from penstock.lake.selection import Selection
 
 if TYPE_CHECKING:
-    from penstock.spark.pipelines.replay import Day, Replay
+    from penstock.spark.pipelines.chosen import Day
+    from penstock.spark.pipelines.replay import Replay
 
 _COLUMNS = (TextColumn("replaying"), MofNCompleteColumn(), TimeRemainingColumn())
 
