@@ -177,10 +177,10 @@ async def test_it_reads_ahead_no_further_than_its_buffer(stage: Stage, proxy: Pr
         async with app.changes(stage.topic, reader="ledger", options=options) as changes:
             assert await take(changes, 1) == [0]
             ahead = changes._reading.tenure.ahead
-            await stage.until(lambda: len(ahead._held) >= 3)
+            await stage.until(lambda: len(ahead) >= 3)
             for number in range(1, 20):
                 assert await take(changes, 1) == [number]
-                assert len(ahead._held) <= 5
+                assert len(ahead) <= 5
             stage.admin.delete(keys.turn(stage.topic, "nobody"))
     assert position(stage)[0] == ids[19]
     assert position(stage)[2] == 30

@@ -124,7 +124,7 @@ async def test_what_was_read_ahead_is_not_given_once_the_lease_may_have_run_out(
         await first.ack()
         tenure = changes._reading.tenure
         assert tenure is not None
-        await stage.until(lambda: len(tenure.ahead._held) == 4)
+        await stage.until(lambda: len(tenure.ahead) == 4)
         stage.admin.hset(keys.turn(stage.topic, "ledger"), "until", 1)
         async with other.app.changes(stage.topic, reader="ledger") as successor:
             theirs = await successor.recv()

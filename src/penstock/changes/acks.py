@@ -50,19 +50,23 @@ class Acks:
         self._timer: asyncio.TimerHandle | None = None
         self._error: PenstockError | None = None
 
-    async def done(self, place: Place) -> None:
-        """The next message, whose place this is, is done. Unless coalesced, the server knows when this returns."""
+    async def done(self, place: Place, count: int = 1) -> None:
+        """The next `count` messages, up to this place, are done. Unless coalesced, the server knows by the end."""
         if self._coalesce == 1:
-            await self._move(place, 1)
+            await self._move(place, count)
             self.place = place
             return
         self._raise_if_failed()
         if place is not self.place:  # else it was noted, but its caller was cancelled while it waited for room
-            self.place = place
-            self._unknown += 1
+            self.note(place, count)
         if self._unknown >= self._coalesce:
             await self._flushed()
-        elif 2 * self._unknown >= self._coalesce:
+
+    def note(self, place: Place, count: int) -> None:
+        """As `done`, for who does not wait: of no more messages than may be coalesced."""
+        self.place = place
+        self._unknown += count
+        if 2 * self._unknown >= self._coalesce:
             self._start_flush()
         elif self._timer is None and self._flushing is None:
             self._timer = asyncio.get_running_loop().call_later(_FLUSH_SECONDS, self._start_flush)

@@ -79,6 +79,9 @@ class Reading:
         """What keeps it from reading; the next `recv` is to raise it."""
 
         self.is_ended = False
+        self.is_leaving = False
+        """Nothing more is to be begun."""
+
         self._is_told_stuck = False
 
     def start(self) -> bool:
@@ -96,7 +99,7 @@ class Reading:
             if tenure is not None and not forget:
                 await tenure.acks.flush()
         except PenstockError as error:
-            self._trouble(Scope.SETTLE, error)
+            self.trouble(Scope.SETTLE, error)
         finally:
             if task is not None:
                 task.cancel()
@@ -117,7 +120,7 @@ class Reading:
         """The head could not be dealt with: go on when the server may be there again, or we know where we are."""
         self.failed(tenure, error)
         self._pace.failed()
-        self._trouble(Scope.SETTLE, error)
+        self.trouble(Scope.SETTLE, error)
         await self._pace.ready()
 
     async def confirm(self, tenure: Tenure) -> None:
@@ -130,7 +133,7 @@ class Reading:
                 return
         except ServerError as error:
             self._pace.failed()
-            self._trouble(Scope.LEASE, error)
+            self.trouble(Scope.LEASE, error)
             return
         turn.lose()
 
@@ -284,7 +287,7 @@ class Reading:
                     if isinstance(error, (AuthenticationError, ServerTooOldError)):
                         raise
                     self._pace.failed()
-                    self._trouble(Scope.READ, error)
+                    self.trouble(Scope.READ, error)
                     continue
                 if gap is not None:
                     self.tell(Lost, gap.after, gap.upto or FIRST_ID, gap.count, gap.reason)
@@ -308,10 +311,10 @@ class Reading:
         if idle <= self.terms.options.timeout.total_seconds():
             self._is_told_stuck = False
             return False
-        head = tenure.head if tenure is not None else None
-        if head is not None and head.change is not None and not self._is_told_stuck:
+        change = tenure.in_hand if tenure is not None else None
+        if change is not None and not self._is_told_stuck:
             self._is_told_stuck = True
-            self.tell(HandlerStuck, head.change.id, head.id, idle, False)
+            self.tell(HandlerStuck, change.id, change.entry_id, idle, False)
         return True
 
     def _on_lost(self) -> None:
@@ -319,8 +322,8 @@ class Reading:
         if tenure is None:
             return
         tenure.over.set()
-        head = tenure.head
-        self.forfeited = head.id or None if head is not None else None
+        head, working = tenure.head, tenure.working
+        self.forfeited = (head.id or None) if head is not None else working.entry_id if working is not None else None
         self.tell(LeaseLost, (self.forfeited,) if self.forfeited else ())
         self._close(tenure)
 
@@ -328,11 +331,11 @@ class Reading:
         try:
             await self._backend.leave_turn(turn.topic, turn.reader, turn.token)
         except PenstockError as error:
-            self._trouble(Scope.LEASE, error)
+            self.trouble(Scope.LEASE, error)
 
     def _failed_to_read(self, error: PenstockError) -> None:
         self._pace.failed()
-        self._trouble(Scope.READ, error)
+        self.trouble(Scope.READ, error)
         if not isinstance(error, ServerError) or isinstance(error, (AuthenticationError, ServerTooOldError)):
             self.error = error
             self.waiting.wake()
@@ -340,7 +343,7 @@ class Reading:
     def _confirmed(self, count: int) -> None:
         self.tell(Handled, count, self.waiting.spent())
 
-    def _trouble(self, scope: Scope, error: BaseException) -> None:
+    def trouble(self, scope: Scope, error: BaseException) -> None:
         self.tell(Trouble, scope, error)
 
     def _janitor(self) -> Janitor:

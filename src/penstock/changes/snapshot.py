@@ -37,7 +37,8 @@ async def _is_taken(reading: Reading, tenure: Tenure, take: Take) -> bool:
         # From there on nothing is trimmed: whatever the snapshot does not hold will be there.
         await reading.place(tenure, Position(FIRST_ID, before.added - before.length, before.epoch))
         return False
-    taken_at = await take()
+    with reading.waiting.engaged():
+        taken_at = await take()
     if taken_at is None:
         await reading.place(tenure, before.top, snapshot=True)
         return True

@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 from penstock.backend.entry import ClaimedMessage, PartialDeliveryState
-from penstock.backend.pace import Pace
 from penstock.changes.change import Change
 from penstock.changes.stream import ChangeStream
 from penstock.delivery.delivery import AnyDelivery, Delivery
@@ -15,13 +14,10 @@ from penstock.delivery.duty import Duty
 from penstock.delivery.expiry import has_expired
 from penstock.delivery.slot import Slot, current_slot
 from penstock.errors import (
-    AckOutOfSequenceError,
     ChangesLostError,
     ChangeStreamError,
-    ChangeStreamIOError,
     ConfigurationError,
     ExpiredError,
-    LeaseLostError,
 )
 from penstock.events import Scope, Skipped
 
@@ -76,6 +72,7 @@ class Lane:
     def stop(self) -> None:
         """Begin nothing more: what runs may end, and then the turn is free."""
         self._is_stopping = True
+        self._stream.leave()
         # A task that is cancelled before its first step does nothing at all: it would never free the turn.
         if self._has_begun and not self._is_busy:
             self.slot.end()
@@ -97,18 +94,13 @@ class Lane:
         try:
             while not self._is_stopping:
                 try:
-                    change = await self._stream.recv()
+                    await self._stream.serve(self._handled)
                 except ChangesLostError:
                     await self._stream.accept_loss()  # it is told: nothing of ours can bring them back
-                    continue
                 except ChangeStreamError as error:
                     self.duty.trouble(Scope.READ, error)
-                    continue
-                if change is None:
+                else:
                     return
-                self._is_busy = True
-                await self._settle(change, await self._handled(change))
-                self._is_busy = False
         finally:
             await self._stream.aclose()
 
@@ -117,6 +109,7 @@ class Lane:
         slot, message = self.slot, change.message
         entry = slot.work = self._entry(change)
         slot.started = time.monotonic()
+        self._is_busy = True
         try:
             if message.headers and has_expired(message):
                 return ExpiredError(f"it expired before group {self.group!r} came to it")
@@ -129,6 +122,7 @@ class Lane:
             return None
         finally:
             slot.work = None
+            self._is_busy = False
 
     def _entry(self, change: Change[Any]) -> ClaimedMessage:
         started = time.monotonic()
@@ -138,20 +132,3 @@ class Lane:
         state = PartialDeliveryState(change.attempt, self._now, self._now, change.attempt > 1, deliveries=change.token)
         id, stored = change.entry_id, change.message
         return ClaimedMessage(id, stored, state, self.topic, id, change.token, change.fields)
-
-    async def _settle(self, change: Change[Any], error: BaseException | None) -> None:
-        pace = Pace()
-        while True:
-            try:
-                if error is None:
-                    await change.ack()
-                else:
-                    await change.retry(error)
-            except (LeaseLostError, AckOutOfSequenceError):
-                return  # it comes again, here or elsewhere; the stream has told
-            except ChangeStreamIOError as refused:
-                self.duty.trouble(Scope.SETTLE, refused)
-                pace.failed()
-                await pace.ready()
-            else:
-                return
