@@ -47,8 +47,10 @@ async def take(changes: Changes[Any], count: int, within: float = 10) -> list[in
 
 def position(stage: Stage, reader: str = "ledger") -> tuple[str, int, int]:
     """Where the server has the reader: id, how many up to there, how many behind."""
-    (row,) = [one for one in stage.admin.xinfo_groups(stage.topic) if one["name"].decode() == reader]
-    return row["last-delivered-id"].decode(), row["entries-read"], row["lag"]
+    for row in stage.admin.xinfo_groups(stage.topic):
+        if row["name"].decode() == reader:
+            return row["last-delivered-id"].decode(), row["entries-read"], row["lag"]
+    return "", 0, 0
 
 
 @BOTH
