@@ -231,6 +231,9 @@ async def test_coalesced_acks_reach_the_server_by_themselves_and_when_it_is_clos
             confirmed = ids.index(known) + 1 if known in ids else 0
             assert number + 1 - confirmed <= 8
         await stage.until(lambda: position(stage)[0] == ids[24])
+        # Told while nothing more comes, but not one by one.
+        await stage.until(lambda: sum(one.count for one in stage.told(Handled, "ledger")) == 25)
+        assert len(stage.told(Handled, "ledger")) < 5
         assert await take(changes, 2) == [25, 26]
     assert position(stage) == (ids[26], 27, 3)
     assert sum(one.count for one in stage.told(Handled, "ledger")) == 27

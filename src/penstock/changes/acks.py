@@ -1,7 +1,7 @@
 """How far a holder has come, and how much of that the server knows."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from penstock.backend.base import StreamBackend
 from penstock.backend.entry import DeadLetter
@@ -36,7 +36,9 @@ class Acks:
         confirmed: Callable[[int], None],
         failed: Callable[[PenstockError], None],
     ) -> None:
-        self._backend = backend
+        self._advance = backend.advance
+        self._bury = backend.bury_head
+        self._names = turn.topic, turn.reader, turn.token
         self._turn = turn
         self._coalesce = coalesce
         self._confirmed = confirmed
@@ -129,7 +131,11 @@ class Acks:
             try:
                 await self._try(to, entries, letter)
             except ServerUnreachableError:
-                await self._try(to, entries, letter)  # it counts once: if the first did, the position is there already
+                # It counts once: if the first did, the position is there already.
+                await self._try(to, entries, letter)
+        except AckOutOfSequenceError as error:
+            if error.actual != to.id:
+                raise
         except (ServerError, TopicError) as error:
             turn = self._turn
             raise ChangeStreamIOError(
@@ -138,13 +144,8 @@ class Acks:
         self._known = to
         self._confirmed(entries)
 
-    async def _try(self, to: Place, entries: int, letter: DeadLetter | None) -> None:
-        turn, known = (self._turn.topic, self._turn.reader, self._turn.token), self._known.id
-        try:
-            if letter is None:
-                await self._backend.advance(*turn, expected=known, to=to.id, entries=entries, ordinal=to.ordinal)
-            else:
-                await self._backend.bury_head(*turn, letter, expected=known, ordinal=to.ordinal)
-        except AckOutOfSequenceError as error:
-            if error.actual != to.id:
-                raise
+    def _try(self, to: Place, entries: int, letter: DeadLetter | None) -> Awaitable[None]:
+        known = self._known.id
+        if letter is None:
+            return self._advance(*self._names, expected=known, to=to.id, entries=entries, ordinal=to.ordinal)
+        return self._bury(*self._names, letter, expected=known, ordinal=to.ordinal)

@@ -3,6 +3,7 @@
 import asyncio
 import random
 import time
+from functools import partial
 from typing import Any
 
 from msgspec import structs
@@ -18,6 +19,7 @@ from penstock.changes.ground import Ground
 from penstock.changes.keeper import TurnKeeper
 from penstock.changes.opening import Opening
 from penstock.changes.prefetch import Prefetch
+from penstock.changes.tally import Tally
 from penstock.changes.tenure import Tenure
 from penstock.changes.terms import Terms
 from penstock.changes.turn import Turn
@@ -71,6 +73,7 @@ class Reading:
         self._pace = Pace()
         self._task: asyncio.Task[None] | None = None
         self.waiting = Waiting()
+        self.tally = Tally(partial(self.tell, Handled))
         self.tenure: Tenure | None = None
         self.forfeited: str | None = None
         """The message that was being worked on when the turn was lost."""
@@ -263,7 +266,7 @@ class Reading:
             place = structs.replace(place, told_upto=standing.told_upto)
         ahead = Prefetch(self._backend, self._bells, terms.topic, place, terms.options, terms.buffer_bytes)
         acks = Acks(
-            self._backend, turn, place, terms.coalesce, self._confirmed, lambda error: self.failed(tenure, error)
+            self._backend, turn, place, terms.coalesce, self.tally.confirmed, lambda error: self.failed(tenure, error)
         )
         tenure = Tenure(turn, acks, ahead, self._opening, self._stream, standing)
         if standing.crashed:
@@ -302,6 +305,7 @@ class Reading:
     def _close(self, tenure: Tenure) -> None:
         if self.tenure is tenure:
             self.tenure = None
+            self.tally.tell_now()
             tenure.acks.abandon()
             self.waiting.wake()
 
@@ -339,9 +343,6 @@ class Reading:
         if not isinstance(error, ServerError) or isinstance(error, (AuthenticationError, ServerTooOldError)):
             self.error = error
             self.waiting.wake()
-
-    def _confirmed(self, count: int) -> None:
-        self.tell(Handled, count, self.waiting.spent())
 
     def trouble(self, scope: Scope, error: BaseException) -> None:
         self.tell(Trouble, scope, error)

@@ -39,7 +39,7 @@ class Serving:
         """Serve what is at hand, until there is none, or one that is no common one."""
         reading, waiting, turn, ahead = self._reading, self._reading.waiting, tenure.turn, tenure.ahead
         clock, opened, handle, stream = time.monotonic, self._open, self._handle, self._stream
-        done, noted = 0, clock()
+        worked, done, noted = reading.tally.worked, 0, clock()
         while reading.tenure is tenure and not reading.is_leaving:
             waiting.touched = now = clock()
             if done and (done >= self._at_once or now - noted > _TELL_SECONDS or not ahead.left_in_run):
@@ -68,7 +68,7 @@ class Serving:
                     await self._failed(tenure, change, error)
                 return
             done += 1
-            waiting.worked(clock() - now)
+            worked(clock() - now)
         if done and reading.tenure is tenure:
             tenure.acks.note(ahead.place, done)
 

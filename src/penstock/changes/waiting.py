@@ -15,8 +15,6 @@ class Waiting:
         self.touched = time.monotonic()
         """When anybody last asked for anything."""
 
-        self._spent = 0.0
-
     @property
     def idle_seconds(self) -> float:
         """How long nobody has asked for anything; none while somebody waits."""
@@ -34,15 +32,6 @@ class Waiting:
 
     def touch(self) -> None:
         self.touched = time.monotonic()
-
-    def worked(self, seconds: float) -> None:
-        """So long somebody worked on a message that is done now."""
-        self._spent += seconds
-
-    def spent(self) -> float:
-        """What was worked since this was last asked."""
-        spent, self._spent = self._spent, 0.0
-        return spent
 
     def wake(self) -> None:
         waiters, self._waiters = self._waiters, set()
