@@ -19,6 +19,7 @@ from penstock.changes.ground import Ground
 from penstock.changes.keeper import TurnKeeper
 from penstock.changes.opening import Opening
 from penstock.changes.prefetch import Prefetch
+from penstock.changes.taking import take
 from penstock.changes.tally import Tally
 from penstock.changes.tenure import Tenure
 from penstock.changes.terms import Terms
@@ -216,10 +217,9 @@ class Reading:
                 self.is_ended = True  # it is for others to say who goes on
             return given
         while True:
-            asked_at = time.monotonic()
-            got = await self._backend.take_turn(terms.topic, terms.reader, terms.holder, terms.lease)
-            if isinstance(got, int):
-                return Turn(terms.topic, terms.reader, got, terms.lease, asked_at)
+            got = await take(self._backend, terms.topic, terms.reader, terms.holder, terms.lease)
+            if isinstance(got, Turn):
+                return got
             await asyncio.sleep(min(got.total_seconds(), _STANDBY_SECONDS * random.uniform(0.75, 1)))
 
     async def _hold(self, turn: Turn) -> None:
