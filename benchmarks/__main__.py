@@ -20,7 +20,6 @@ BENCHMARKS = {
     "memory": "benchmarks.memory",
     "tail": "benchmarks.tail",
     "changes": "benchmarks.changes",
-    "keyed": "benchmarks.keyed",
     "spark_parse": "benchmarks.spark_parse",
     "spark": "benchmarks.spark",
     "lake": "benchmarks.lake",

@@ -1,18 +1,21 @@
-"""Order by key against the bus without order: one worker process, the same messages, a thousand keys."""
+"""Order by key against the bus without order: one worker process for each, the same messages, a thousand keys.
+
+Both with their defaults: the bus reads batches for 100 runners; order by key reads each partition in sequence, and
+coalesces up to 100 acks of it.
+"""
 
 import statistics
 from typing import Any
 
 from benchmarks.consume import extra_fields
 from benchmarks.contestants import Admin, Contestant
-from benchmarks.ground import Ground, ground
+from benchmarks.ground import Ground
 from benchmarks.job import GROUP, TOPIC
-from benchmarks.load import PAYLOAD_BYTES
 from benchmarks.medians import Row, interleaved, median, ratios, spread
 from benchmarks.options import Options
 from benchmarks.report import Goal, Report
 from benchmarks.running import consume
-from benchmarks.sides.keyed import KEYS, PARTITIONS
+from benchmarks.sides.keyed import PARTITIONS
 from penstock.keyed.partitions import names_of
 
 LEAST_OF_BUS = 0.5
@@ -35,23 +38,13 @@ KEYED = Contestant(
 _WANTED = [BUS, KEYED]
 
 
-def run(options: Options) -> Report:
-    report = Report(
-        "keyed",
-        "Order by key: one worker process",
-        f"{PAYLOAD_BYTES} bytes of JSON per message, {KEYS} keys, an async handler that counts; from the first message"
-        f" handled to the last acked, over TCP on one machine, no persistence; median of {options.rounds} interleaved"
-        " rounds. Both with their defaults: the bus reads batches for 100 runners, order by key reads each partition in"
-        " sequence and coalesces up to 100 acks of it.",
-    )
-    for name, binary in options.servers().items():
-        with ground(binary) as place:
-            rows = measure(place, options)
-            report.data[name] = {"server": place.name, **{one.name: rows[one] for one in _WANTED}}
-            found = statistics.median(ratios(rows[KEYED], rows[BUS], "rate"))
-            report.goals.append(Goal(f"{place.name}: order by key, of the bus", found, least=LEAST_OF_BUS))
-            report.table(place.name, _COLUMNS, [cells(one, rows) for one in _WANTED])
-    return report
+def add(report: Report, place: Ground, options: Options) -> None:
+    """To the report on change streams, of the same run."""
+    rows = measure(place, options)
+    report.data.setdefault("order by key", {})[place.name] = {one.name: rows[one] for one in _WANTED}
+    found = statistics.median(ratios(rows[KEYED], rows[BUS], "rate"))
+    report.goals.append(Goal(f"{place.name}: order by key, of the bus without order", found, least=LEAST_OF_BUS))
+    report.table(f"{place.name}: order by key", _COLUMNS, [cells(one, rows) for one in _WANTED])
 
 
 def measure(place: Ground, options: Options) -> dict[Contestant, list[Row]]:

@@ -101,6 +101,24 @@ async def test_each_key_stays_in_order_while_processes_come_and_die(scene: Scene
         assert (group["lag"], group["pending"]) == (0, 0)
 
 
+@row("I8 naive workers")
+async def test_workers_that_merely_share_a_group_are_seen_to_break_the_order_of_keys(scene: Scene) -> None:
+    scene.serve()
+    path = scene.directory / "workers"
+    setup = Setup(str(path), scene.topic, reader="g", work=0.004, naive=True)
+    programs = [Program(setup, scene.url, "tests.fault.keyed_worker") for _ in range(WORKERS)]
+    try:
+        async with Penstock.connect(scene.url) as app:
+            await scene.until(lambda: len([one for one in lines(path) if one.what == "ready"]) == WORKERS, "workers")
+            await app.bus(scene.topic).publish_many(Message({"n": n}, key=f"k{n % 20}") for n in range(400))
+        await scene.until(lambda: len([one for one in lines(path) if one.what == "acked"]) == 400, "all handled")
+    finally:
+        for program in programs:
+            program.end()
+    verdict = check(lines(path), {scene.topic: [id.decode() for id, _ in scene.admin.xrange(scene.topic)]})
+    assert {violation.invariant for violation in verdict.violations} >= {"I8"}
+
+
 def partitions_of(written: list[Line], pid: int) -> set[str]:
     return {line.body[0] for line in written if line.pid == pid and line.what == "start"}
 

@@ -17,6 +17,7 @@ from penstock.errors import (
     ChangeStreamIOError,
     ConfigurationError,
     LeaseLostError,
+    ServerUnreachableError,
 )
 from penstock.events import GroupRestored, Handled, Lost
 from tests.support.proxy import Proxy
@@ -183,7 +184,6 @@ async def test_it_reads_ahead_no_further_than_its_buffer(stage: Stage, proxy: Pr
             for number in range(1, 20):
                 assert await take(changes, 1) == [number]
                 assert len(ahead) <= 5
-            stage.admin.delete(keys.turn(stage.topic, "nobody"))
     assert position(stage)[0] == ids[19]
     assert position(stage)[2] == 30
 
@@ -275,6 +275,28 @@ async def test_a_cancelled_ack_can_be_given_again(stage: Stage, proxy: Proxy) ->
             async with asyncio.timeout(0.1):
                 await change.ack()
         proxy.flow()
+        assert await changes.recv() is change
+        await change.ack()
+        assert position(stage) == (ids[0], 1, 2)
+        assert await take(changes, 2) == [1, 2]
+
+
+async def test_an_ack_that_cannot_be_sent_says_so_and_can_be_given_again(
+    stage: Stage, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = await publish(stage, *range(3))
+    async with Penstock.connect(proxy.url) as app, app.changes(stage.topic, reader="ledger") as changes:
+        change = await changes.recv()
+        assert change is not None
+        monkeypatch.setattr("penstock.backend.redis.links._PATIENCE_SECONDS", 0.1)
+        proxy.refusing = True
+        proxy.cut()
+        with pytest.raises(ChangeStreamIOError, match=f"{ids[0]} in topic '{stage.topic}'") as caught:
+            await change.ack()
+        assert isinstance(caught.value.__cause__, ServerUnreachableError)
+        assert position(stage)[1] == 0
+        monkeypatch.undo()
+        proxy.refusing = False
         assert await changes.recv() is change
         await change.ack()
         assert position(stage) == (ids[0], 1, 2)

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from penstock.backend.base import StreamBackend
 from penstock.backend.entry import DeadLetter
 from penstock.changes.turn import Turn
+from penstock.continuity.place import Place
 from penstock.errors import (
     AckOutOfSequenceError,
     ChangeStreamIOError,
@@ -14,7 +15,6 @@ from penstock.errors import (
     ServerUnreachableError,
     TopicError,
 )
-from penstock.tail.places import Place
 
 _FLUSH_SECONDS = 0.01
 _AGAIN_SECONDS = 0.5

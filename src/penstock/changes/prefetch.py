@@ -10,10 +10,10 @@ from penstock.backend.base import StreamBackend
 from penstock.backend.entry import Stored
 from penstock.backend.sheaf import mean_size
 from penstock.changes.bells import Bells
+from penstock.continuity.gap import Gap
+from penstock.continuity.place import Place
+from penstock.continuity.step import Step, go_on
 from penstock.options import ChangeOptions
-from penstock.tail.continuity import Step, go_on
-from penstock.tail.items import Gap
-from penstock.tail.places import Place
 
 _BREAKS = frozenset({"rolled back", "recreated", "gone"})
 _BYTES_AT_ONCE = 1024 * 1024

@@ -25,6 +25,7 @@ from penstock.changes.tenure import Tenure
 from penstock.changes.terms import Terms
 from penstock.changes.turn import Turn
 from penstock.changes.waiting import Waiting
+from penstock.continuity.place import FIRST_ID, Place
 from penstock.delivery.duty import Duty
 from penstock.delivery.janitor import Janitor
 from penstock.errors import (
@@ -49,7 +50,6 @@ from penstock.events import (
     Stopped,
     Trouble,
 )
-from penstock.tail.places import FIRST_ID, Place
 
 _STANDBY_SECONDS = 0.4
 """How often those who stand by ask for the turn: one who leaves in good order is followed so soon."""

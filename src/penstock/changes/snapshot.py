@@ -7,8 +7,8 @@ from penstock.backend.survey import Position, Survey
 from penstock.changes.reading import Reading
 from penstock.changes.settling import as_ours
 from penstock.changes.tenure import Tenure
+from penstock.continuity.place import FIRST_ID
 from penstock.errors import ChangeStreamError, DataLossError, PenstockError, ServerError, TurnLostError
-from penstock.tail.places import FIRST_ID
 
 Take = Callable[[], Awaitable[str | None]]
 

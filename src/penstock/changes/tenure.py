@@ -13,9 +13,9 @@ from penstock.changes.change import Change, Settles
 from penstock.changes.opening import Opening
 from penstock.changes.prefetch import Prefetch
 from penstock.changes.turn import Turn
+from penstock.continuity.gap import Gap
+from penstock.continuity.place import Place
 from penstock.errors import ChangeMessageError, ChangesLostError, ChangeStreamError, MalformedError
-from penstock.tail.items import Gap
-from penstock.tail.places import Place
 
 _AGAIN_SECONDS = 0.01
 _AGAIN_AT_MOST = 1.0

@@ -1,9 +1,10 @@
 """From what was read to what a tail gives."""
 
 from penstock.backend.entry import Stored
+from penstock.continuity.gap import Gap
+from penstock.continuity.place import Place
 from penstock.message.wire import Wire
-from penstock.tail.items import Commit, Gap, Tailed, Unreadable
-from penstock.tail.places import Place
+from penstock.tail.items import Commit, Tailed, Unreadable
 
 
 class Found:
