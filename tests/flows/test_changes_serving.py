@@ -72,6 +72,20 @@ async def test_what_fails_comes_again_before_anything_behind_it(stage: Stage, co
     assert position(stage) == (ids[-1], 40, 0)
 
 
+async def test_no_more_is_done_than_may_be_coalesced_before_the_server_knows_of_it(stage: Stage) -> None:
+    await publish(stage, *range(200))
+    unknown: list[int] = []
+    async with stage.app.changes(stage.topic, reader="ledger", coalesce=16) as changes:
+
+        async def handle(change: Change[Any]) -> None:
+            unknown.append(change.body["n"] + 1 - position(stage)[1])
+
+        serving = asyncio.create_task(changes.each(handle))
+        await stage.until(lambda: len(unknown) == 200)
+        serving.cancel()
+    assert 8 < max(unknown) <= 16
+
+
 async def test_what_was_done_before_the_end_is_acknowledged_and_the_rest_is_not(stage: Stage) -> None:
     ids = await publish(stage, *range(30))
     for end in (4, 7, 19):  # within a batch, at the end of one, and in the third

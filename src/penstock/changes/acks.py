@@ -52,8 +52,11 @@ class Acks:
         self._timer: asyncio.TimerHandle | None = None
         self._error: PenstockError | None = None
 
-    async def done(self, place: Place, count: int = 1) -> None:
-        """The next `count` messages, up to this place, are done. Unless coalesced, the server knows by the end."""
+    async def done(self, place: Place, count: int = 1, more: int = 1) -> None:
+        """The next `count` messages, up to this place, are done. Unless coalesced, the server knows by the end.
+
+        If they are, it returns when there is `room` for `more`.
+        """
         if self._coalesce == 1:
             await self._move(place, count)
             self.place = place
@@ -61,7 +64,11 @@ class Acks:
         self._raise_if_failed()
         if place is not self.place:  # else it was noted, but its caller was cancelled while it waited for room
             self.note(place, count)
-        if self._unknown >= self._coalesce:
+        await self.room(more)
+
+    async def room(self, more: int) -> None:
+        """Wait until so many more may be done, and the server not know of them."""
+        while self._unknown + more > self._coalesce and self._unknown:
             await self._flushed()
 
     def note(self, place: Place, count: int) -> None:

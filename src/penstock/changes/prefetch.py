@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from msgspec import structs
 
@@ -67,36 +67,28 @@ class Prefetch:
         """How many are here."""
         return self._count
 
-    def take_entry(self) -> Stored | None:
-        """The next one, if it is here and an entry; `place` is then behind it."""
+    def rest(self) -> Iterator[Stored]:
+        """Entries that were read together, as many as are left of them. Each is taken when it is given: see `place`."""
         run = self._current
         if run is None or run.at == len(run.entries):
             if not self._runs or self._runs[0].gap is not None:
-                return None
+                return
             run = self._advance()
-        entry = run.entries[run.at]
-        run.at += 1
-        self._count = left = self._count - 1
-        if left in (self._low, 0):
-            self._wanted.set()
-        return entry
+        for run.at, entry in enumerate(run.entries[run.at :], run.at + 1):  # noqa: B020 - counts on from there
+            self._count = left = self._count - 1
+            if left in (self._low, 0):
+                self._wanted.set()
+            yield entry
 
     def take(self) -> tuple[Stored | Gap, Place] | None:
         """The next one, if it is here, and the place behind it."""
-        entry = self.take_entry()
-        if entry is not None:
+        for entry in self.rest():
             return entry, self.place
         if not self._runs:
             return None
         run = self._advance()
         self._count -= 1
         return (run.gap, run.end) if run.gap is not None else None
-
-    @property
-    def left_in_run(self) -> bool:
-        """Whether the next one was read together with the one that was taken last."""
-        run = self._current
-        return run is not None and run.at < len(run.entries)
 
     def put_back(self) -> None:
         """The entry that was taken last is the next one again."""

@@ -2,6 +2,8 @@
 
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
+from itertools import islice
 from typing import Any, TypeAlias
 
 from penstock.backend.pace import Pace
@@ -33,44 +35,48 @@ class Serving:
         self._stream = stream
         self._handle = handle
         # What is done and not noted counts against what may be coalesced, too.
-        self._at_once = max(1, reading.terms.coalesce // 8)
+        self._at_once = max(1, reading.terms.coalesce // 4)
 
     async def quickly(self, tenure: Tenure) -> None:
         """Serve what is at hand, until there is none, or one that is no common one."""
-        reading, waiting, turn, ahead = self._reading, self._reading.waiting, tenure.turn, tenure.ahead
+        await self._see_through(tenure, partial(tenure.acks.room, self._at_once))
+        while self._goes_on(tenure) and (done := await self._some(tenure)):
+            await self._see_through(tenure, partial(tenure.acks.done, tenure.ahead.place, done, self._at_once))
+
+    async def _some(self, tenure: Tenure) -> int:
+        """Serve a few of those that were read together; how many are done, and still to be noted."""
+        waiting, turn, ahead, token = self._reading.waiting, tenure.turn, tenure.ahead, tenure.turn.token
         clock, opened, handle, stream = time.monotonic, self._open, self._handle, self._stream
-        worked, done, noted = reading.tally.worked, 0, clock()
-        while reading.tenure is tenure and not reading.is_leaving:
-            waiting.touched = now = clock()
-            if done and (done >= self._at_once or now - noted > _TELL_SECONDS or not ahead.left_in_run):
-                count, done, noted = done, 0, now
-                await self._note(tenure, count)
-                continue
-            entry = ahead.take_entry() if now < turn.until else None
-            if entry is None:
-                break
-            try:
+        done, error, began = 0, None, clock()
+        now = began
+        try:
+            for entry in islice(ahead.rest(), self._at_once):
+                waiting.touched = now
+                if now >= turn.until:
+                    return self._put_back(tenure, done)
                 message = opened(entry)
-            except MalformedError:
-                ahead.put_back()
-                break
-            change = tenure.working = Change(message.body, message, entry.id, turn.token, 1, stream, entry.fields)
-            error: BaseException | None = None
-            try:
-                error = await handle(change)
-            except BaseException:
-                self._put_back(tenure, done)
-                raise
-            finally:
-                tenure.working = None
-            if error is not None:
-                if self._put_back(tenure, done):
-                    await self._failed(tenure, change, error)
-                return
-            done += 1
-            worked(clock() - now)
-        if done and reading.tenure is tenure:
-            tenure.acks.note(ahead.place, done)
+                change = tenure.working = Change(message.body, message, entry.id, token, 1, stream, entry.fields)
+                if (error := await handle(change)) is not None:
+                    break
+                done, now = done + 1, clock()
+                if now - began > _TELL_SECONDS or not self._goes_on(tenure):
+                    break
+        except MalformedError:
+            return self._put_back(tenure, done)
+        except BaseException:
+            self._put_back(tenure, done)
+            raise
+        finally:
+            tenure.working = None
+            self._reading.tally.worked(now - began)
+        if error is None:
+            return done
+        self._put_back(tenure, done)
+        await self._failed(tenure, change, error)
+        return 0
+
+    def _goes_on(self, tenure: Tenure) -> bool:
+        return self._reading.tenure is tenure and not self._reading.is_leaving
 
     async def settled(self, change: Change[Any], error: BaseException | None) -> None:
         """Make known what became of a message, however long that takes; or learn that it is not ours any more."""
@@ -90,13 +96,16 @@ class Serving:
             else:
                 return
 
-    async def _note(self, tenure: Tenure, count: int) -> None:
-        place, pace = tenure.ahead.place, Pace()
+    async def _see_through(self, tenure: Tenure, ask: Callable[[], Awaitable[None]]) -> None:
+        """Ask until it is answered, or the tenure is over."""
+        pace = Pace()
         while self._reading.tenure is tenure:
             try:
-                await tenure.acks.done(place, count)
+                await ask()
             except ChangeStreamIOError as refused:
                 self._reading.trouble(Scope.SETTLE, refused)
+                if self._reading.is_leaving:
+                    return  # whoever comes next repeats it
                 pace.failed()
                 await pace.ready()
             except PenstockError as error:
@@ -104,17 +113,15 @@ class Serving:
             else:
                 return
 
-    def _put_back(self, tenure: Tenure, done: int) -> bool:
-        """The message in hand is not done, those before it are; False if all of them are others' by now."""
-        if self._reading.tenure is not tenure:
-            return False
-        tenure.ahead.put_back()
-        if done:  # of the same run: at the end of each they are noted
-            tenure.acks.note(tenure.ahead.place, done)
-        return True
+    def _put_back(self, tenure: Tenure, done: int) -> int:
+        """The message in hand is not done, those before it are, and noted; 0, since none is left to be noted."""
+        if self._reading.tenure is tenure:  # else all of them are others' by now
+            tenure.ahead.put_back()
+            if done:  # of the same run
+                tenure.acks.note(tenure.ahead.place, done)
+        return 0
 
     async def _failed(self, tenure: Tenure, change: Change[Any], error: BaseException) -> None:
-        head = tenure.next()
-        if head is not None:
+        if self._reading.tenure is tenure and (head := tenure.next()) is not None:
             head.served = 1
             await self.settled(change, error)

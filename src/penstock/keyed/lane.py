@@ -23,6 +23,9 @@ from penstock.events import Scope, Skipped
 
 Handle = Callable[[AnyDelivery], Awaitable[Any]]
 
+_SAME_TIME = 0.1
+"""For so many seconds all that is handled counts as received at one moment: a date costs as much as a message."""
+
 
 class Lane:
     """Runs until it is stopped, or the turn is lost."""
@@ -36,19 +39,13 @@ class Lane:
         self._is_stopping = False
         self._is_busy = False
         self._has_begun = False
-        self._now = datetime.now(UTC)
-        self._now_until = 0.0
+        self.topic = duty.plan.topic
+        self.group = duty.plan.group
+        self._state = PartialDeliveryState(1, now := datetime.now(UTC), now)
+        self._state_until = 0.0
         self.task: asyncio.Task[None] | None = None
 
     # What a delivery asks of the desk that settles it.
-
-    @property
-    def topic(self) -> str:
-        return self.duty.plan.topic
-
-    @property
-    def group(self) -> str:
-        return self.duty.plan.group
 
     @property
     def max_attempts(self) -> int:
@@ -107,8 +104,8 @@ class Lane:
     async def _handled(self, change: Change[Any]) -> BaseException | None:
         """Why the handler failed; None if it did not."""
         slot, message = self.slot, change.message
-        entry = slot.work = self._entry(change)
         slot.started = time.monotonic()
+        entry = slot.work = self._entry(change, slot.started)
         self._is_busy = True
         try:
             if message.headers and has_expired(message):
@@ -124,11 +121,14 @@ class Lane:
             slot.work = None
             self._is_busy = False
 
-    def _entry(self, change: Change[Any]) -> ClaimedMessage:
-        started = time.monotonic()
-        if started > self._now_until:
-            self._now, self._now_until = datetime.now(UTC), started + 0.1
+    def _entry(self, change: Change[Any], now: float) -> ClaimedMessage:
+        id, token, state = change.entry_id, change.token, self._state
+        if now > self._state_until or change.attempt != state.attempt or token != state.deliveries:
+            state = self._state = self._state_of(change)
+            self._state_until = now + _SAME_TIME
+        return ClaimedMessage(id, change.message, state, self.topic, id, token, change.fields)
+
+    def _state_of(self, change: Change[Any]) -> PartialDeliveryState:
         # The token is its fence: larger with every process that has had the partition.
-        state = PartialDeliveryState(change.attempt, self._now, self._now, change.attempt > 1, deliveries=change.token)
-        id, stored = change.entry_id, change.message
-        return ClaimedMessage(id, stored, state, self.topic, id, change.token, change.fields)
+        now = datetime.now(UTC)
+        return PartialDeliveryState(change.attempt, now, now, change.attempt > 1, deliveries=change.token)
