@@ -47,6 +47,7 @@ class Serving:
         """Serve a few of those that were read together; how many are done, and still to be noted."""
         waiting, turn, ahead, token = self._reading.waiting, tenure.turn, tenure.ahead, tenure.turn.token
         clock, opened, handle, stream = time.monotonic, self._open, self._handle, self._stream
+        change: Change[Any] | None = None
         done, error, began = 0, None, clock()
         now = began
         try:
@@ -69,7 +70,7 @@ class Serving:
         finally:
             tenure.working = None
             self._reading.tally.worked(now - began)
-        if error is None:
+        if change is None or error is None:
             return done
         self._put_back(tenure, done)
         await self._failed(tenure, change, error)
