@@ -145,6 +145,24 @@ async def test_who_lost_the_turn_has_nothing_counted_and_goes_on_when_it_has_it_
     assert first < second
 
 
+@pytest.mark.parametrize("coalesce", [1, 8])
+async def test_a_group_that_is_destroyed_meanwhile_is_made_again_where_it_was(stage: Stage, coalesce: int) -> None:
+    ids = await publish(stage, *range(20))
+    seen: list[int] = []
+    async with stage.app.changes(stage.topic, reader="ledger", coalesce=coalesce) as changes:
+
+        async def handle(change: Change[Any]) -> None:
+            seen.append(change.body["n"])
+            if change.body["n"] == 10 and seen.count(10) == 1:
+                stage.admin.xgroup_destroy(stage.topic, "ledger")
+
+        serving = asyncio.create_task(changes.each(handle))
+        await stage.until(lambda: position(stage)[0] == ids[-1])
+        serving.cancel()
+    assert list(dict.fromkeys(seen)) == list(range(20))
+    assert len(seen) <= 20 + coalesce
+
+
 async def test_a_server_that_is_away_is_waited_for_with_what_is_done(stage: Stage, proxy: Proxy) -> None:
     ids = await publish(stage, *range(60))
     seen: list[int] = []

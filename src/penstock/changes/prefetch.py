@@ -74,11 +74,13 @@ class Prefetch:
             if not self._runs or self._runs[0].gap is not None:
                 return
             run = self._advance()
-        for run.at, entry in enumerate(run.entries[run.at :], run.at + 1):  # noqa: B020 - counts on from there
+        entries = run.entries
+        for at in range(run.at, len(entries)):
+            run.at = at + 1
             self._count = left = self._count - 1
             if left in (self._low, 0):
                 self._wanted.set()
-            yield entry
+            yield entries[at]
 
     def take(self) -> tuple[Stored | Gap, Place] | None:
         """The next one, if it is here, and the place behind it."""

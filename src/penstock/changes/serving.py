@@ -98,19 +98,19 @@ class Serving:
                 return
 
     async def _see_through(self, tenure: Tenure, ask: Callable[[], Awaitable[None]]) -> None:
-        """Ask until it is answered, or the tenure is over."""
-        pace = Pace()
-        while self._reading.tenure is tenure:
+        """Ask until it is answered, or the tenure is over. Who is leaving asks once: whoever comes next repeats it."""
+        reading, pace = self._reading, Pace()
+        while reading.tenure is tenure:
             try:
                 await ask()
-            except ChangeStreamIOError as refused:
-                self._reading.trouble(Scope.SETTLE, refused)
-                if self._reading.is_leaving:
-                    return  # whoever comes next repeats it
+            except PenstockError as error:
+                reading.failed(tenure, error)  # it may be over now
+                if isinstance(error, ChangeStreamIOError):
+                    reading.trouble(Scope.SETTLE, error)
+                if reading.is_leaving:
+                    return
                 pace.failed()
                 await pace.ready()
-            except PenstockError as error:
-                self._reading.failed(tenure, error)
             else:
                 return
 
