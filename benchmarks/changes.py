@@ -1,8 +1,9 @@
-"""One message at a time, in order: a change stream against the loop that people write with a consumer group."""
+"""Messages in order: a change stream against the loop that people write; order by key against the bus without order."""
 
 import statistics
 from typing import Any
 
+from benchmarks import keyed
 from benchmarks.consume import extra_fields
 from benchmarks.contestants import Admin, Contestant
 from benchmarks.ground import Ground, ground
@@ -13,6 +14,7 @@ from benchmarks.options import Options
 from benchmarks.report import Goal, Report
 from benchmarks.running import consume
 from benchmarks.sides.changes import COALESCE
+from benchmarks.sides.keyed import KEYS, PARTITIONS
 
 LEAST_AWAITED, LEAST_COALESCED = 1.5, 5.0
 _COLUMNS = [
@@ -41,10 +43,12 @@ _WANTED = [LOOP, BY_HAND, AWAITED, COALESCED]
 def run(options: Options) -> Report:
     report = Report(
         "changes",
-        "Change streams: one message at a time",
+        "Change streams, and order by key",
         f"{PAYLOAD_BYTES} bytes of JSON per message, decoded and counted; from the first message to the last ack, over"
         f" TCP on one machine, no persistence; median of {options.rounds} interleaved rounds. Penstock with its"
-        " defaults: lease, fencing token, proof that nothing is missing. The loops keep nobody else out.",
+        " defaults: lease, fencing token, proof that nothing is missing. The loops keep nobody else out. Order by key:"
+        f" {KEYS} keys, an async handler that counts, one worker process with {PARTITIONS} partitions, whose acks are"
+        " coalesced, beside one of a bus without order.",
     )
     for name, binary in options.servers().items():
         with ground(binary) as place:
@@ -54,7 +58,8 @@ def run(options: Options) -> Report:
                 Goal(f"{place.name}: awaited, times the redis-py loop", _times(rows, AWAITED), least=LEAST_AWAITED),
                 Goal(f"{place.name}: coalesced, times it", _times(rows, COALESCED), least=LEAST_COALESCED),
             ]
-            report.table(place.name, _COLUMNS, [cells(one, rows) for one in _WANTED])
+            report.table(f"{place.name}: one at a time", _COLUMNS, [cells(one, rows) for one in _WANTED])
+            keyed.add(report, place, options)
     return report
 
 

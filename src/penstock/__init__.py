@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from penstock.changes.changes import Changes
     from penstock.changes.protocol import SequentialChangeStream
     from penstock.changes.redis_stream import InitialCursor, RedisChangeStream
+    from penstock.continuity.gap import Gap
     from penstock.delivery.delivery import Delivery
     from penstock.delivery.outcome import Reject, Snooze
     from penstock.errors import ChangeStreamError
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
         Subscription,
         Unhandled,
     )
-    from penstock.tail.items import Gap, Tailed, Unreadable
+    from penstock.tail.items import Tailed, Unreadable
     from penstock.tail.places import Cursor, Last
     from penstock.tail.tail import Tail
 
@@ -57,7 +58,7 @@ _HOMES = {
     "DeadLetterBounds": "penstock.options",
     "Delivery": "penstock.delivery.delivery",
     "Durability": "penstock.options",
-    "Gap": "penstock.tail.items",
+    "Gap": "penstock.continuity.gap",
     "InitialCursor": "penstock.changes.redis_stream",
     "Last": "penstock.tail.places",
     "Letter": "penstock.bus.letters",

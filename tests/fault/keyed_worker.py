@@ -1,4 +1,7 @@
-"""A process that handles a bus with order by key, and writes down when it began and ended each message."""
+"""A process that handles a bus with order by key, and writes down when it began and ended each message.
+
+A naive one handles a bus without, as one does who hopes that what is published in order stays so.
+"""
 
 import asyncio
 import os
@@ -18,7 +21,8 @@ async def main(setup: Setup) -> None:
     log = Log(setup.path)
     app = Penstock.connect(os.environ[URL_VARIABLE])
     lease = timedelta(seconds=setup.lease)
-    bus = app.bus(setup.topic, group=setup.reader, lease=lease, partitions=PARTITIONS, ordering="key")
+    order: dict[str, Any] = {} if setup.naive else {"partitions": PARTITIONS, "ordering": "key"}
+    bus = app.bus(setup.topic, group=setup.reader, lease=lease, **order)
 
     @bus.on(dict)
     async def handle(event: Delivery[Any]) -> None:

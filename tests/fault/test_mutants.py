@@ -22,6 +22,7 @@ MUTANTS = {
     "no-fence": ("test_fencing.py::test_a_worker_that_was_frozen_past_its_lease_settles_nothing", "I4"),
     "retry-on-the-topic": ("test_retries.py::test_what_one_group_retries_the_other_never_sees_again", "I3"),
     "unfenced-sequence": ("test_sequence.py::test_one_reads_at_a_time_in_order_whatever_happens", "I7"),
+    "key-ignored": ("test_keyed_order.py::test_each_key_stays_in_order_while_processes_come_and_die", "I8"),
     "silent-gap": (
         "test_followers.py::test_a_thousand_followers_share_one_connection_and_miss_nothing_unannounced",
         "AssertionError",

@@ -139,3 +139,21 @@ def test_the_checker_sees_each_way_to_break_the_order(wrong: dict[int, Line | No
     lines = [line for line in planted if line is not None]
     verdict = check(sorted(lines, key=lambda line: line.at), ["1-0", "2-0"], "2-0", {})
     assert any(str(one).startswith(found) for one in verdict.violations) if found else not verdict.violations
+
+
+def test_the_checker_excuses_what_a_process_was_about_to_begin_when_it_was_frozen_and_nothing_else() -> None:
+    taken_over = [
+        Line("start", 1, A, "1-0", 7), Line("acked", 2, A, "1-0", 7), Line("start", 4, B, "2-0", 8),
+        Line("acked", 5, B, "2-0", 8), Line("start", 6, B, "3-0", 8), Line("start", 6.1, A, "2-0", 7),
+        Line("lost", 6.2, A, "2-0", 7), Line("acked", 7, B, "3-0", 8),
+    ]  # fmt: skip
+    frozen = {A: [(2.5, 6.05)]}
+    stored = ["1-0", "2-0", "3-0"]
+    assert not check(taken_over, stored, "3-0", frozen).violations
+    assert check(taken_over, stored, "3-0", {}).violations
+    again = [*taken_over[:7], Line("start", 6.3, A, "3-0", 7), taken_over[7]]
+    texts = [violation.text for violation in check(again, stored, "3-0", frozen).violations]
+    assert texts == [
+        "3-0 was begun under token 7, after 8 was in use",
+        f"3-0 was begun by {A} while {B} worked on 3-0",
+    ]

@@ -17,6 +17,7 @@ from penstock.errors import (
     ChangeStreamIOError,
     ConfigurationError,
     LeaseLostError,
+    ServerUnreachableError,
 )
 from penstock.events import GroupRestored, Handled, Lost
 from tests.support.proxy import Proxy
@@ -47,8 +48,10 @@ async def take(changes: Changes[Any], count: int, within: float = 10) -> list[in
 
 def position(stage: Stage, reader: str = "ledger") -> tuple[str, int, int]:
     """Where the server has the reader: id, how many up to there, how many behind."""
-    (row,) = [one for one in stage.admin.xinfo_groups(stage.topic) if one["name"].decode() == reader]
-    return row["last-delivered-id"].decode(), row["entries-read"], row["lag"]
+    for row in stage.admin.xinfo_groups(stage.topic):
+        if row["name"].decode() == reader:
+            return row["last-delivered-id"].decode(), row["entries-read"], row["lag"]
+    return "", 0, 0
 
 
 @BOTH
@@ -177,11 +180,10 @@ async def test_it_reads_ahead_no_further_than_its_buffer(stage: Stage, proxy: Pr
         async with app.changes(stage.topic, reader="ledger", options=options) as changes:
             assert await take(changes, 1) == [0]
             ahead = changes._reading.tenure.ahead
-            await stage.until(lambda: len(ahead._held) >= 3)
+            await stage.until(lambda: len(ahead) >= 3)
             for number in range(1, 20):
                 assert await take(changes, 1) == [number]
-                assert len(ahead._held) <= 5
-            stage.admin.delete(keys.turn(stage.topic, "nobody"))
+                assert len(ahead) <= 5
     assert position(stage)[0] == ids[19]
     assert position(stage)[2] == 30
 
@@ -229,9 +231,18 @@ async def test_coalesced_acks_reach_the_server_by_themselves_and_when_it_is_clos
             confirmed = ids.index(known) + 1 if known in ids else 0
             assert number + 1 - confirmed <= 8
         await stage.until(lambda: position(stage)[0] == ids[24])
+        await stage.until(lambda: sum(one.count for one in stage.told(Handled, "ledger")) == 25)
         assert await take(changes, 2) == [25, 26]
     assert position(stage) == (ids[26], 27, 3)
     assert sum(one.count for one in stage.told(Handled, "ledger")) == 27
+
+
+async def test_what_is_handled_is_told_together_also_when_nothing_more_comes(stage: Stage) -> None:
+    await publish(stage, *range(50))
+    async with stage.app.changes(stage.topic, reader="ledger") as changes:
+        assert await take(changes, 50) == list(range(50))
+        await stage.until(lambda: sum(one.count for one in stage.told(Handled, "ledger")) == 50)
+        assert len(stage.told(Handled, "ledger")) < 25
 
 
 async def test_the_last_coalesced_acks_reach_the_server_however_many_there_are(stage: Stage) -> None:
@@ -270,6 +281,28 @@ async def test_a_cancelled_ack_can_be_given_again(stage: Stage, proxy: Proxy) ->
             async with asyncio.timeout(0.1):
                 await change.ack()
         proxy.flow()
+        assert await changes.recv() is change
+        await change.ack()
+        assert position(stage) == (ids[0], 1, 2)
+        assert await take(changes, 2) == [1, 2]
+
+
+async def test_an_ack_that_cannot_be_sent_says_so_and_can_be_given_again(
+    stage: Stage, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = await publish(stage, *range(3))
+    async with Penstock.connect(proxy.url) as app, app.changes(stage.topic, reader="ledger") as changes:
+        change = await changes.recv()
+        assert change is not None
+        monkeypatch.setattr("penstock.backend.redis.links._PATIENCE_SECONDS", 0.1)
+        proxy.refusing = True
+        proxy.cut()
+        with pytest.raises(ChangeStreamIOError, match=f"{ids[0]} in topic '{stage.topic}'") as caught:
+            await change.ack()
+        assert isinstance(caught.value.__cause__, ServerUnreachableError)
+        assert position(stage)[1] == 0
+        monkeypatch.undo()
+        proxy.refusing = False
         assert await changes.recv() is change
         await change.ack()
         assert position(stage) == (ids[0], 1, 2)

@@ -2,9 +2,11 @@
 
 import asyncio
 import random
+from datetime import timedelta
 
 import pytest
 
+from penstock import ChangeOptions
 from penstock.backend import keys
 from penstock.errors import ChangesLostError, ChangeStreamError
 from tests.flows.test_changes import BOTH, position, take
@@ -99,6 +101,26 @@ async def test_whoever_lost_the_turn_while_it_took_one_has_taken_none(stage: Sta
         async with asyncio.timeout(5):
             assert await taking is False
             assert await take(frozen, 1) == [2]
+
+
+async def test_a_snapshot_may_take_longer_than_a_message(stage: Stage) -> None:
+    ids = await publish(stage, 0, 1)
+
+    async def slow() -> str:
+        await asyncio.sleep(0.6)
+        return ids[0]
+
+    options, lease = ChangeOptions(timeout=timedelta(seconds=0.1)), timedelta(seconds=0.2)
+    async with stage.another() as other:
+        changes = stage.app.changes(stage.topic, reader="ledger", lease=lease, options=options)
+        taking = asyncio.create_task(changes.snapshot(slow))
+        await stage.until(lambda: stage.admin.hget(keys.turn(stage.topic, "ledger"), "holder"))
+        async with other.app.changes(stage.topic, reader="ledger", lease=lease) as standing_by:
+            waiting = asyncio.create_task(standing_by.recv())
+            assert await taking is True
+            assert not waiting.done()
+            assert await take(changes, 1) == [1]
+            waiting.cancel()
 
 
 @pytest.mark.parametrize("wrong", ["9999999999999-0", "now", "", 7])

@@ -12,10 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from penstock import Penstock
 from penstock.backend import keys
 from penstock.errors import LeaseLostError
 from penstock.events import HandlerStuck, LeaseLost, Started
 from penstock.options import ChangeOptions
+from tests.support.proxy import Proxy
 from tests.support.sequential import ROOT, Line, Program, Setup, lines
 from tests.support.stage import Stage
 from tests.support.tailing import publish
@@ -124,7 +126,7 @@ async def test_what_was_read_ahead_is_not_given_once_the_lease_may_have_run_out(
         await first.ack()
         tenure = changes._reading.tenure
         assert tenure is not None
-        await stage.until(lambda: len(tenure.ahead._held) == 4)
+        await stage.until(lambda: len(tenure.ahead) == 4)
         stage.admin.hset(keys.turn(stage.topic, "ledger"), "until", 1)
         async with other.app.changes(stage.topic, reader="ledger") as successor:
             theirs = await successor.recv()
@@ -138,6 +140,27 @@ async def test_what_was_read_ahead_is_not_given_once_the_lease_may_have_run_out(
             again = await changes.recv()
         assert again is not None
         assert (again.body["n"], again.token > theirs.token > first.token) == (2, True)
+
+
+async def test_who_is_closed_while_it_asks_for_the_turn_leaves_it_to_others(stage: Stage, proxy: Proxy) -> None:
+    await publish(stage, 0)
+    async with Penstock.connect(proxy.url) as app:
+        holder, asking = (one.changes(stage.topic, reader="ledger") for one in (stage.app, app))
+        assert await holder.recv() is not None
+        waiting = asyncio.create_task(asking.recv())
+        await stage.until(lambda: asking._reading._unsubscriptions is not None)
+        proxy.stall()
+        before = proxy.held
+        await stage.until(lambda: proxy.held > before)  # it asks, and the server does not know yet
+        await holder.aclose()
+        closing = asyncio.create_task(asking.aclose())
+        await asyncio.sleep(0.05)
+        proxy.flow()
+        await closing
+        assert await waiting is None
+        assert not stage.admin.hget(keys.turn(stage.topic, "ledger"), "holder")
+        async with asyncio.timeout(1), stage.app.changes(stage.topic, reader="ledger") as changes:
+            assert await changes.recv() is not None
 
 
 async def test_who_does_nothing_for_long_loses_the_turn_and_is_told(stage: Stage) -> None:

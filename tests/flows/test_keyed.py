@@ -1,11 +1,13 @@
 """A bus with order by key: one key in order, different ones beside each other, over several processes."""
 
 import asyncio
+import signal
 import threading
 from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 from zlib import crc32
 
@@ -25,8 +27,10 @@ from penstock import (
 )
 from penstock.backend import keys
 from penstock.errors import ConfigurationError, HandlerTimeoutError, TopicError
-from penstock.events import DeadLettered, Failed, PauseChanged, Started
+from penstock.events import DeadLettered, Failed, Lost, PauseChanged, Started
 from penstock.keyed.partitions import names_of, partition_of, share_of
+from tests.fault.keyed_worker import PARTITIONS
+from tests.support.sequential import Program, Setup
 from tests.support.stage import Stage
 
 BOTH = pytest.mark.parametrize("server", ["valkey", "redis"], indirect=True)
@@ -182,6 +186,22 @@ async def test_a_partition_is_never_had_by_two(stage: Stage) -> None:
     assert handled == 1200, "nobody died, so nothing was repeated"
 
 
+async def test_what_a_process_had_that_was_killed_is_taken_over_after_its_lease(stage: Stage, tmp_path: Path) -> None:
+    bus = keyed(stage, PARTITIONS)
+    collecting(bus)
+    setup = Setup(str(tmp_path / "log"), stage.topic, reader="g", lease=LEASE.total_seconds())
+    program = Program(setup, stage.url, "tests.fault.keyed_worker")
+    try:
+        await stage.until(lambda: sum(map(len, held(stage, PARTITIONS).values())) == PARTITIONS, within=15)
+        async with at_work(stage, bus):
+            await stage.until(lambda: sorted(map(len, held(stage, PARTITIONS).values())) == [PARTITIONS // 2] * 2)
+            program.signal(signal.SIGKILL)
+            async with asyncio.timeout(LEASE.total_seconds() + 1):
+                await stage.until(lambda: list(map(len, held(stage, PARTITIONS).values())) == [PARTITIONS])
+    finally:
+        program.end()
+
+
 async def test_a_failing_key_goes_to_the_dead_letters_and_the_rest_of_its_partition_goes_on(stage: Stage) -> None:
     bus = keyed(stage, 2)
     seen: list[tuple[str | None, int, int]] = []
@@ -235,6 +255,12 @@ async def test_what_cannot_be_read_or_is_missing_stops_no_partition(stage: Stage
     async with at_work(stage, bus):
         await stage.until(lambda: len(handled["a"]) == 6)
     assert len([letter async for letter in bus.dead]) == 1
+    for number in range(6, 9):
+        await bus.publish({"n": number}, key="a")
+    stage.admin.xtrim(f"{stage.topic}:p0", maxlen=1, approximate=False)
+    async with at_work(stage, bus):
+        await stage.until(lambda: handled["a"][-1] == 8)
+    assert [(one.count, one.reason) for one in stage.told(Lost)] == [(2, "trimmed")]
 
 
 async def test_a_handler_that_takes_too_long_is_cancelled_and_tried_again(stage: Stage) -> None:

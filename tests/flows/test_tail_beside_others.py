@@ -7,10 +7,10 @@ import pytest
 from penstock import Gap, Tail
 from penstock.backend.entry import Glimpse
 from penstock.backend.facts import position as order
+from penstock.continuity.place import FIRST_ID, Place
 from penstock.tail.feed import Feed
 from penstock.tail.hub import Hub
 from penstock.tail.items import Item
-from penstock.tail.places import FIRST_ID, Place
 from penstock.tail.strand import Strand
 from tests.support.feeding import all_at_hand, quiet, read_up, strand
 from tests.support.stage import Stage

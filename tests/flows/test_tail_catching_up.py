@@ -6,8 +6,8 @@ import pytest
 
 from penstock import Tail
 from penstock.backend.entry import Glimpse, Stored
+from penstock.continuity.place import FIRST_ID, NOWHERE, Place
 from penstock.tail.mouthful import PAGE_BYTES
-from penstock.tail.places import FIRST_ID, NOWHERE, Place
 from tests.support.feeding import all_at_hand, quiet, strand
 from tests.support.stage import Stage
 from tests.support.tailing import publish

@@ -6,7 +6,7 @@ from penstock import Cursor, Gap, Last, Tailed
 from penstock.backend import keys
 from penstock.backend.facts import position as order
 from penstock.backend.survey import Survey
-from penstock.tail.places import FIRST_ID, Place
+from penstock.continuity.place import FIRST_ID, Place
 from penstock.tail.strand import Strand
 from tests.support.feeding import all_at_hand, place_of, quiet, read_up, strand
 from tests.support.stage import Stage

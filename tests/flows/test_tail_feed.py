@@ -7,10 +7,10 @@ from datetime import timedelta
 import pytest
 
 from penstock import Gap, Penstock
+from penstock.continuity.place import FIRST_ID, NOWHERE, Place
 from penstock.errors import AuthenticationError, TopicError, WrongKeyTypeError
 from penstock.events import Trouble
 from penstock.tail import feed as feeds
-from penstock.tail.places import FIRST_ID, NOWHERE, Place
 from tests.support.feeding import all_at_hand, drained, quiet, strand
 from tests.support.proxy import Proxy
 from tests.support.servers import Server

@@ -9,12 +9,13 @@ import pytest
 from penstock import Gap
 from penstock.backend.entry import Stored
 from penstock.backend.facts import position as order
+from penstock.continuity.place import FIRST_ID, Place
 from penstock.errors import CursorNotFoundError
 from penstock.message.wire import Wire
 from penstock.tail.feed import Feed
 from penstock.tail.hub import Hub
 from penstock.tail.pages import Pages
-from penstock.tail.places import FIRST_ID, Place, parse
+from penstock.tail.places import parse
 from penstock.tail.strand import Strand
 from tests.support.feeding import place_of, quiet, search, strand
 from tests.support.stage import Stage

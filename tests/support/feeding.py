@@ -2,12 +2,13 @@
 
 from penstock.backend.base import StreamBackend
 from penstock.backend.entry import Stored
+from penstock.continuity.gap import Gap
+from penstock.continuity.place import Place
 from penstock.events import Listeners
 from penstock.message.wire import Wire
 from penstock.tail.feed import Feed
 from penstock.tail.hub import Hub
-from penstock.tail.items import Gap
-from penstock.tail.places import Place, parse
+from penstock.tail.places import parse
 from penstock.tail.search import Search
 from penstock.tail.starting import begin
 from penstock.tail.strand import Line, Strand

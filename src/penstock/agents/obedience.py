@@ -14,6 +14,7 @@ from penstock.agents.bodies import Command, Order, read_as
 from penstock.backend.facts import position as place_of
 from penstock.backend.pace import Pace
 from penstock.bus.bus import Bus
+from penstock.continuity.gap import Gap
 from penstock.errors import (
     AuthenticationError,
     CursorNotFoundError,
@@ -21,7 +22,7 @@ from penstock.errors import (
     ServerError,
     ServerTooOldError,
 )
-from penstock.tail.items import Gap, Tailed, Unreadable
+from penstock.tail.items import Tailed, Unreadable
 from penstock.tail.places import Spot, parse_position
 from penstock.tail.tail import Tail
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import Enum
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 from msgspec import Struct, structs
 
@@ -248,7 +248,7 @@ class Trimmed(Struct, frozen=True):
     """What holds the horizon back, if it is not the requested floor: a group, a cursor, or that nobody reads yet."""
 
 
-class Stored(NamedTuple):
+class Stored(Struct, frozen=True, gc=False):
     """An entry as it is stored, for those who read without a group."""
 
     id: str

@@ -1,11 +1,12 @@
 """How far a holder has come, and how much of that the server knows."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from penstock.backend.base import StreamBackend
 from penstock.backend.entry import DeadLetter
 from penstock.changes.turn import Turn
+from penstock.continuity.place import Place
 from penstock.errors import (
     AckOutOfSequenceError,
     ChangeStreamIOError,
@@ -14,7 +15,6 @@ from penstock.errors import (
     ServerUnreachableError,
     TopicError,
 )
-from penstock.tail.places import Place
 
 _FLUSH_SECONDS = 0.01
 _AGAIN_SECONDS = 0.5
@@ -36,7 +36,9 @@ class Acks:
         confirmed: Callable[[int], None],
         failed: Callable[[PenstockError], None],
     ) -> None:
-        self._backend = backend
+        self._advance = backend.advance
+        self._bury = backend.bury_head
+        self._names = turn.topic, turn.reader, turn.token
         self._turn = turn
         self._coalesce = coalesce
         self._confirmed = confirmed
@@ -50,19 +52,30 @@ class Acks:
         self._timer: asyncio.TimerHandle | None = None
         self._error: PenstockError | None = None
 
-    async def done(self, place: Place) -> None:
-        """The next message, whose place this is, is done. Unless coalesced, the server knows when this returns."""
+    async def done(self, place: Place, count: int = 1, more: int = 1) -> None:
+        """The next `count` messages, up to this place, are done. Unless coalesced, the server knows by the end.
+
+        If they are, it returns when there is `room` for `more`.
+        """
         if self._coalesce == 1:
-            await self._move(place, 1)
+            await self._move(place, count)
             self.place = place
             return
         self._raise_if_failed()
         if place is not self.place:  # else it was noted, but its caller was cancelled while it waited for room
-            self.place = place
-            self._unknown += 1
-        if self._unknown >= self._coalesce:
+            self.note(place, count)
+        await self.room(more)
+
+    async def room(self, more: int) -> None:
+        """Wait until so many more may be done, and the server not know of them."""
+        while self._unknown + more > self._coalesce and self._unknown:
             await self._flushed()
-        elif 2 * self._unknown >= self._coalesce:
+
+    def note(self, place: Place, count: int) -> None:
+        """As `done`, for who does not wait: of no more messages than may be coalesced."""
+        self.place = place
+        self._unknown += count
+        if 2 * self._unknown >= self._coalesce:
             self._start_flush()
         elif self._timer is None and self._flushing is None:
             self._timer = asyncio.get_running_loop().call_later(_FLUSH_SECONDS, self._start_flush)
@@ -125,7 +138,11 @@ class Acks:
             try:
                 await self._try(to, entries, letter)
             except ServerUnreachableError:
-                await self._try(to, entries, letter)  # it counts once: if the first did, the position is there already
+                # It counts once: if the first did, the position is there already.
+                await self._try(to, entries, letter)
+        except AckOutOfSequenceError as error:
+            if error.actual != to.id:
+                raise
         except (ServerError, TopicError) as error:
             turn = self._turn
             raise ChangeStreamIOError(
@@ -134,13 +151,8 @@ class Acks:
         self._known = to
         self._confirmed(entries)
 
-    async def _try(self, to: Place, entries: int, letter: DeadLetter | None) -> None:
-        turn, known = (self._turn.topic, self._turn.reader, self._turn.token), self._known.id
-        try:
-            if letter is None:
-                await self._backend.advance(*turn, expected=known, to=to.id, entries=entries, ordinal=to.ordinal)
-            else:
-                await self._backend.bury_head(*turn, letter, expected=known, ordinal=to.ordinal)
-        except AckOutOfSequenceError as error:
-            if error.actual != to.id:
-                raise
+    def _try(self, to: Place, entries: int, letter: DeadLetter | None) -> Awaitable[None]:
+        known = self._known.id
+        if letter is None:
+            return self._advance(*self._names, expected=known, to=to.id, entries=entries, ordinal=to.ordinal)
+        return self._bury(*self._names, letter, expected=known, ordinal=to.ordinal)

@@ -3,6 +3,7 @@
 import asyncio
 import random
 import time
+from functools import partial
 from typing import Any
 
 from msgspec import structs
@@ -18,10 +19,13 @@ from penstock.changes.ground import Ground
 from penstock.changes.keeper import TurnKeeper
 from penstock.changes.opening import Opening
 from penstock.changes.prefetch import Prefetch
+from penstock.changes.taking import take
+from penstock.changes.tally import Tally
 from penstock.changes.tenure import Tenure
 from penstock.changes.terms import Terms
 from penstock.changes.turn import Turn
 from penstock.changes.waiting import Waiting
+from penstock.continuity.place import FIRST_ID, Place
 from penstock.delivery.duty import Duty
 from penstock.delivery.janitor import Janitor
 from penstock.errors import (
@@ -46,7 +50,6 @@ from penstock.events import (
     Stopped,
     Trouble,
 )
-from penstock.tail.places import FIRST_ID, Place
 
 _STANDBY_SECONDS = 0.4
 """How often those who stand by ask for the turn: one who leaves in good order is followed so soon."""
@@ -71,6 +74,7 @@ class Reading:
         self._pace = Pace()
         self._task: asyncio.Task[None] | None = None
         self.waiting = Waiting()
+        self.tally = Tally(partial(self.tell, Handled))
         self.tenure: Tenure | None = None
         self.forfeited: str | None = None
         """The message that was being worked on when the turn was lost."""
@@ -79,6 +83,9 @@ class Reading:
         """What keeps it from reading; the next `recv` is to raise it."""
 
         self.is_ended = False
+        self.is_leaving = False
+        """Nothing more is to be begun."""
+
         self._is_told_stuck = False
 
     def start(self) -> bool:
@@ -96,7 +103,7 @@ class Reading:
             if tenure is not None and not forget:
                 await tenure.acks.flush()
         except PenstockError as error:
-            self._trouble(Scope.SETTLE, error)
+            self.trouble(Scope.SETTLE, error)
         finally:
             if task is not None:
                 task.cancel()
@@ -117,7 +124,7 @@ class Reading:
         """The head could not be dealt with: go on when the server may be there again, or we know where we are."""
         self.failed(tenure, error)
         self._pace.failed()
-        self._trouble(Scope.SETTLE, error)
+        self.trouble(Scope.SETTLE, error)
         await self._pace.ready()
 
     async def confirm(self, tenure: Tenure) -> None:
@@ -130,7 +137,7 @@ class Reading:
                 return
         except ServerError as error:
             self._pace.failed()
-            self._trouble(Scope.LEASE, error)
+            self.trouble(Scope.LEASE, error)
             return
         turn.lose()
 
@@ -210,10 +217,9 @@ class Reading:
                 self.is_ended = True  # it is for others to say who goes on
             return given
         while True:
-            asked_at = time.monotonic()
-            got = await self._backend.take_turn(terms.topic, terms.reader, terms.holder, terms.lease)
-            if isinstance(got, int):
-                return Turn(terms.topic, terms.reader, got, terms.lease, asked_at)
+            got = await take(self._backend, terms.topic, terms.reader, terms.holder, terms.lease)
+            if isinstance(got, Turn):
+                return got
             await asyncio.sleep(min(got.total_seconds(), _STANDBY_SECONDS * random.uniform(0.75, 1)))
 
     async def _hold(self, turn: Turn) -> None:
@@ -260,7 +266,7 @@ class Reading:
             place = structs.replace(place, told_upto=standing.told_upto)
         ahead = Prefetch(self._backend, self._bells, terms.topic, place, terms.options, terms.buffer_bytes)
         acks = Acks(
-            self._backend, turn, place, terms.coalesce, self._confirmed, lambda error: self.failed(tenure, error)
+            self._backend, turn, place, terms.coalesce, self.tally.confirmed, lambda error: self.failed(tenure, error)
         )
         tenure = Tenure(turn, acks, ahead, self._opening, self._stream, standing)
         if standing.crashed:
@@ -284,7 +290,7 @@ class Reading:
                     if isinstance(error, (AuthenticationError, ServerTooOldError)):
                         raise
                     self._pace.failed()
-                    self._trouble(Scope.READ, error)
+                    self.trouble(Scope.READ, error)
                     continue
                 if gap is not None:
                     self.tell(Lost, gap.after, gap.upto or FIRST_ID, gap.count, gap.reason)
@@ -299,6 +305,7 @@ class Reading:
     def _close(self, tenure: Tenure) -> None:
         if self.tenure is tenure:
             self.tenure = None
+            self.tally.tell_now()
             tenure.acks.abandon()
             self.waiting.wake()
 
@@ -308,10 +315,10 @@ class Reading:
         if idle <= self.terms.options.timeout.total_seconds():
             self._is_told_stuck = False
             return False
-        head = tenure.head if tenure is not None else None
-        if head is not None and head.change is not None and not self._is_told_stuck:
+        change = tenure.in_hand if tenure is not None else None
+        if change is not None and not self._is_told_stuck:
             self._is_told_stuck = True
-            self.tell(HandlerStuck, head.change.id, head.id, idle, False)
+            self.tell(HandlerStuck, change.id, change.entry_id, idle, False)
         return True
 
     def _on_lost(self) -> None:
@@ -319,8 +326,8 @@ class Reading:
         if tenure is None:
             return
         tenure.over.set()
-        head = tenure.head
-        self.forfeited = head.id or None if head is not None else None
+        head, working = tenure.head, tenure.working
+        self.forfeited = (head.id or None) if head is not None else working.entry_id if working is not None else None
         self.tell(LeaseLost, (self.forfeited,) if self.forfeited else ())
         self._close(tenure)
 
@@ -328,19 +335,16 @@ class Reading:
         try:
             await self._backend.leave_turn(turn.topic, turn.reader, turn.token)
         except PenstockError as error:
-            self._trouble(Scope.LEASE, error)
+            self.trouble(Scope.LEASE, error)
 
     def _failed_to_read(self, error: PenstockError) -> None:
         self._pace.failed()
-        self._trouble(Scope.READ, error)
+        self.trouble(Scope.READ, error)
         if not isinstance(error, ServerError) or isinstance(error, (AuthenticationError, ServerTooOldError)):
             self.error = error
             self.waiting.wake()
 
-    def _confirmed(self, count: int) -> None:
-        self.tell(Handled, count, self.waiting.spent())
-
-    def _trouble(self, scope: Scope, error: BaseException) -> None:
+    def trouble(self, scope: Scope, error: BaseException) -> None:
         self.tell(Trouble, scope, error)
 
     def _janitor(self) -> Janitor:

@@ -126,7 +126,7 @@ class Settling:
 
     def _settled(self, tenure: Tenure, head: Head) -> None:
         waiting = self._reading.waiting
-        waiting.worked(time.monotonic() - head.started)
+        self._reading.tally.worked(time.monotonic() - head.started)
         if tenure.head is head:
             tenure.head = None
         waiting.wake()

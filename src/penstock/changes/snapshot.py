@@ -7,8 +7,8 @@ from penstock.backend.survey import Position, Survey
 from penstock.changes.reading import Reading
 from penstock.changes.settling import as_ours
 from penstock.changes.tenure import Tenure
+from penstock.continuity.place import FIRST_ID
 from penstock.errors import ChangeStreamError, DataLossError, PenstockError, ServerError, TurnLostError
-from penstock.tail.places import FIRST_ID
 
 Take = Callable[[], Awaitable[str | None]]
 
@@ -37,7 +37,8 @@ async def _is_taken(reading: Reading, tenure: Tenure, take: Take) -> bool:
         # From there on nothing is trimmed: whatever the snapshot does not hold will be there.
         await reading.place(tenure, Position(FIRST_ID, before.added - before.length, before.epoch))
         return False
-    taken_at = await take()
+    with reading.waiting.engaged():
+        taken_at = await take()
     if taken_at is None:
         await reading.place(tenure, before.top, snapshot=True)
         return True

@@ -9,6 +9,7 @@ from penstock.changes.change import Change
 from penstock.changes.ground import Ground
 from penstock.changes.opening import Opening
 from penstock.changes.reading import Reading
+from penstock.changes.serving import Handle, Serving
 from penstock.changes.settling import Settling, as_ours
 from penstock.changes.snapshot import begin_with
 from penstock.changes.tenure import Head
@@ -37,6 +38,7 @@ class ChangeStream(Generic[T]):
         self.reader = terms.reader
         self._reading = Reading(terms, ground, opening, self, turn)
         self._settling = Settling(self._reading)
+        self._opening = opening
         self._opened: Tell = lambda _: None
         self._closed: Tell = lambda _: None
 
@@ -70,6 +72,42 @@ class ChangeStream(Generic[T]):
             await reading.waiting.news()
         self._raise_error()
         return None
+
+    async def each(self, handle: Callable[[Change[T]], Awaitable[Any]]) -> None:
+        """Hand every message to a function, one after the other, until the stream is closed.
+
+        It returns: the message is acknowledged. It raises: the message failed, as `retry` has it. Faster than a loop of
+        one's own. Raises what `recv` raises.
+        """
+
+        async def guarded(change: Change[T]) -> BaseException | None:
+            try:
+                await handle(change)
+            except Exception as error:  # noqa: BLE001 - told as an event, and settled by the rules for failures
+                return error
+            return None
+
+        await self.serve(guarded)
+
+    async def serve(self, handle: Handle) -> None:
+        """As `each`, for a function that returns why it failed instead of raising it; until `leave`, too."""
+        reading = self._reading
+        serving = Serving(reading, self._opening, self, handle)
+        self._begin()
+        while not reading.is_leaving:
+            tenure = reading.tenure
+            if tenure is not None and tenure.is_plain and tenure.turn.is_sure:
+                await serving.quickly(tenure)
+                if reading.is_leaving:
+                    return
+            change = await self.recv()
+            if change is None:
+                return
+            await serving.settled(change, await handle(change))
+
+    def leave(self) -> None:
+        """Have `serve` begin nothing more, and return when what it does is done. Who waits there still waits."""
+        self._reading.is_leaving = True
 
     async def ack(self, entry_id: str, *, token: int | None = None) -> None:
         """The message that `recv` returned is done; its UUID will do, too. The server knows it when this returns.

@@ -13,9 +13,9 @@ from penstock.changes.change import Change, Settles
 from penstock.changes.opening import Opening
 from penstock.changes.prefetch import Prefetch
 from penstock.changes.turn import Turn
+from penstock.continuity.gap import Gap
+from penstock.continuity.place import Place
 from penstock.errors import ChangeMessageError, ChangesLostError, ChangeStreamError, MalformedError
-from penstock.tail.items import Gap
-from penstock.tail.places import Place
 
 _AGAIN_SECONDS = 0.01
 _AGAIN_AT_MOST = 1.0
@@ -103,9 +103,22 @@ class Tenure:
         self._failed_id = standing.failed_id
         self._failures = standing.failures
         self.over = asyncio.Event()
+        self.working: Change[Any] | None = None
+        """What is worked on without being the head."""
+
         self.head: Head | None = None
         self._opening = opening
         self._stream = stream
+
+    @property
+    def is_plain(self) -> bool:
+        """Nothing is known of what comes next, nor suspected of it."""
+        return self.head is None and not self.suspects and not self._failures
+
+    @property
+    def in_hand(self) -> Change[Any] | None:
+        """What is being worked on."""
+        return self.working if self.head is None else self.head.change
 
     def next(self) -> Head | None:
         """The head: the one that is not settled yet, else the next that was read, if there is one."""
@@ -126,6 +139,7 @@ class Tenure:
             head.error = ChangeMessageError(turn.topic, turn.reader, thing.id, error)
         else:
             attempt = 1 + (self._failures if thing.id == self._failed_id else 0)
+            self._failures = 0
             head.change = Change(message.body, message, thing.id, turn.token, attempt, self._stream, thing.fields)
             if self.suspects:
                 self.suspects -= 1

@@ -2,6 +2,8 @@
 
 import asyncio
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 
 class Waiting:
@@ -9,25 +11,27 @@ class Waiting:
 
     def __init__(self) -> None:
         self._waiters: set[asyncio.Future[None]] = set()
-        self._touched = time.monotonic()
-        self._spent = 0.0
+        self._engaged = 0
+        self.touched = time.monotonic()
+        """When anybody last asked for anything."""
 
     @property
     def idle_seconds(self) -> float:
         """How long nobody has asked for anything; none while somebody waits."""
-        return 0.0 if self._waiters else time.monotonic() - self._touched
+        return 0.0 if self._waiters or self._engaged else time.monotonic() - self.touched
+
+    @contextmanager
+    def engaged(self) -> Iterator[None]:
+        """However long this takes, it counts as a sign of life."""
+        self._engaged += 1
+        try:
+            yield
+        finally:
+            self._engaged -= 1
+            self.touch()
 
     def touch(self) -> None:
-        self._touched = time.monotonic()
-
-    def worked(self, seconds: float) -> None:
-        """So long somebody worked on a message that is done now."""
-        self._spent += seconds
-
-    def spent(self) -> float:
-        """What was worked since this was last asked."""
-        spent, self._spent = self._spent, 0.0
-        return spent
+        self.touched = time.monotonic()
 
     def wake(self) -> None:
         waiters, self._waiters = self._waiters, set()
@@ -35,7 +39,7 @@ class Waiting:
             if not waiter.done():
                 waiter.set_result(None)
         if waiters:
-            self._touched = time.monotonic()
+            self.touched = time.monotonic()
 
     async def news(self, within: float | None = None) -> None:
         """Returns with the next `wake`, or when the time is up."""
@@ -45,4 +49,4 @@ class Waiting:
             await asyncio.wait([waiter], timeout=within)
         finally:
             self._waiters.discard(waiter)
-            self._touched = time.monotonic()
+            self.touched = time.monotonic()

@@ -1,11 +1,11 @@
 """The partitions that this process has: as many as its share, given up and taken as others come and go."""
 
 import asyncio
-import time
 from collections.abc import Callable
 
 from penstock.backend.pace import Pace
 from penstock.changes.ground import Tools
+from penstock.changes.taking import take
 from penstock.changes.turn import Turn
 from penstock.delivery.duty import Duty
 from penstock.delivery.watchman import Watchman
@@ -83,10 +83,9 @@ class Crew:
             number = (rank * share + step) % count
             if number in busy:
                 continue
-            asked_at, name = time.monotonic(), self._names[number]
-            got = await self._tools.backend.take_turn(name, plan.group, plan.consumer, plan.lease)
-            if isinstance(got, int):
-                lane = self._lanes[number] = self._open(number, Turn(name, plan.group, got, plan.lease, asked_at))
+            got = await take(self._tools.backend, self._names[number], plan.group, plan.consumer, plan.lease)
+            if isinstance(got, Turn):
+                lane = self._lanes[number] = self._open(number, got)
                 lane.start()
                 if len(self._lanes) >= share:
                     return

@@ -28,6 +28,7 @@ from penstock.options import AckMode, ByKey, ChangeOptions, Sending, check_count
 
 _CHECK_SECONDS = 5.0
 _AT_ONCE = 1000
+_FETCHED_TOGETHER = 250  # in so many partitions, each read of a few costs more than what is in it
 _BUFFER_BYTES = 64 * 1024 * 1024
 
 
@@ -132,6 +133,7 @@ class KeyedBus(Bus):
 
     def _opener(self, plan: Plan, tools: Tools, handle: Handle) -> Callable[[int, Turn], Lane]:
         options = ChangeOptions(
+            fetch_batch_size=_FETCHED_TOGETHER,
             on_failure=self._ordering.on_failure,
             retry=plan.retry,
             timeout=plan.options.timeout * 1.5,

@@ -7,7 +7,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 from penstock.backend.entry import ClaimedMessage, PartialDeliveryState
-from penstock.backend.pace import Pace
 from penstock.changes.change import Change
 from penstock.changes.stream import ChangeStream
 from penstock.delivery.delivery import AnyDelivery, Delivery
@@ -15,17 +14,17 @@ from penstock.delivery.duty import Duty
 from penstock.delivery.expiry import has_expired
 from penstock.delivery.slot import Slot, current_slot
 from penstock.errors import (
-    AckOutOfSequenceError,
     ChangesLostError,
     ChangeStreamError,
-    ChangeStreamIOError,
     ConfigurationError,
     ExpiredError,
-    LeaseLostError,
 )
 from penstock.events import Scope, Skipped
 
 Handle = Callable[[AnyDelivery], Awaitable[Any]]
+
+_SAME_TIME = 0.1
+"""For so many seconds all that is handled counts as received at one moment: a date costs as much as a message."""
 
 
 class Lane:
@@ -40,19 +39,13 @@ class Lane:
         self._is_stopping = False
         self._is_busy = False
         self._has_begun = False
-        self._now = datetime.now(UTC)
-        self._now_until = 0.0
+        self.topic = duty.plan.topic
+        self.group = duty.plan.group
+        self._state = PartialDeliveryState(1, now := datetime.now(UTC), now)
+        self._state_until = 0.0
         self.task: asyncio.Task[None] | None = None
 
     # What a delivery asks of the desk that settles it.
-
-    @property
-    def topic(self) -> str:
-        return self.duty.plan.topic
-
-    @property
-    def group(self) -> str:
-        return self.duty.plan.group
 
     @property
     def max_attempts(self) -> int:
@@ -76,6 +69,7 @@ class Lane:
     def stop(self) -> None:
         """Begin nothing more: what runs may end, and then the turn is free."""
         self._is_stopping = True
+        self._stream.leave()
         # A task that is cancelled before its first step does nothing at all: it would never free the turn.
         if self._has_begun and not self._is_busy:
             self.slot.end()
@@ -97,26 +91,22 @@ class Lane:
         try:
             while not self._is_stopping:
                 try:
-                    change = await self._stream.recv()
+                    await self._stream.serve(self._handled)
                 except ChangesLostError:
                     await self._stream.accept_loss()  # it is told: nothing of ours can bring them back
-                    continue
                 except ChangeStreamError as error:
                     self.duty.trouble(Scope.READ, error)
-                    continue
-                if change is None:
+                else:
                     return
-                self._is_busy = True
-                await self._settle(change, await self._handled(change))
-                self._is_busy = False
         finally:
             await self._stream.aclose()
 
     async def _handled(self, change: Change[Any]) -> BaseException | None:
         """Why the handler failed; None if it did not."""
         slot, message = self.slot, change.message
-        entry = slot.work = self._entry(change)
         slot.started = time.monotonic()
+        entry = slot.work = self._entry(change, slot.started)
+        self._is_busy = True
         try:
             if message.headers and has_expired(message):
                 return ExpiredError(f"it expired before group {self.group!r} came to it")
@@ -129,29 +119,16 @@ class Lane:
             return None
         finally:
             slot.work = None
+            self._is_busy = False
 
-    def _entry(self, change: Change[Any]) -> ClaimedMessage:
-        started = time.monotonic()
-        if started > self._now_until:
-            self._now, self._now_until = datetime.now(UTC), started + 0.1
+    def _entry(self, change: Change[Any], now: float) -> ClaimedMessage:
+        id, token, state = change.entry_id, change.token, self._state
+        if now > self._state_until or change.attempt != state.attempt or token != state.deliveries:
+            state = self._state = self._state_of(change)
+            self._state_until = now + _SAME_TIME
+        return ClaimedMessage(id, change.message, state, self.topic, id, token, change.fields)
+
+    def _state_of(self, change: Change[Any]) -> PartialDeliveryState:
         # The token is its fence: larger with every process that has had the partition.
-        state = PartialDeliveryState(change.attempt, self._now, self._now, change.attempt > 1, deliveries=change.token)
-        id, stored = change.entry_id, change.message
-        return ClaimedMessage(id, stored, state, self.topic, id, change.token, change.fields)
-
-    async def _settle(self, change: Change[Any], error: BaseException | None) -> None:
-        pace = Pace()
-        while True:
-            try:
-                if error is None:
-                    await change.ack()
-                else:
-                    await change.retry(error)
-            except (LeaseLostError, AckOutOfSequenceError):
-                return  # it comes again, here or elsewhere; the stream has told
-            except ChangeStreamIOError as refused:
-                self.duty.trouble(Scope.SETTLE, refused)
-                pace.failed()
-                await pace.ready()
-            else:
-                return
+        now = datetime.now(UTC)
+        return PartialDeliveryState(change.attempt, now, now, change.attempt > 1, deliveries=change.token)

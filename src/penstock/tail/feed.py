@@ -13,12 +13,12 @@ from typing import NamedTuple, Protocol
 from penstock.backend.base import StreamBackend
 from penstock.backend.entry import Stored
 from penstock.backend.facts import position as order
+from penstock.continuity.gap import Gap
+from penstock.continuity.place import FIRST_ID, Place, predecessor
+from penstock.continuity.step import Step, go_on
 from penstock.errors import PenstockError
-from penstock.tail.continuity import Step, go_on
-from penstock.tail.items import Gap
 from penstock.tail.mouthful import MOST_AT_ONCE, PAGE_BYTES, Mouthful
 from penstock.tail.opening import Found
-from penstock.tail.places import FIRST_ID, Place, predecessor
 
 MOST_BYTES = 16 * 1024 * 1024
 """How much one feed holds, whatever its followers would like; but at least what was read last."""

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 
 from penstock.backend.base import StreamBackend
+from penstock.continuity.place import Place
 from penstock.events import Listeners
 from penstock.tail.feed import Feed, Follower
-from penstock.tail.places import Place
 from penstock.tail.reader import Reader
 
 

@@ -1,9 +1,10 @@
 """From what was read to what a tail gives."""
 
 from penstock.backend.entry import Stored
+from penstock.continuity.gap import Gap
+from penstock.continuity.place import Place
 from penstock.message.wire import Wire
-from penstock.tail.items import Commit, Gap, Tailed, Unreadable
-from penstock.tail.places import Place
+from penstock.tail.items import Commit, Tailed, Unreadable
 
 
 class Found:
@@ -20,7 +21,7 @@ class Found:
 
 def opened(wire: Wire, topic: str, found: Found, entry: Stored, commit: Commit | None = None) -> Tailed | Unreadable:
     """The entry that was found, as an item: a message of the caller's own, whose body nobody else holds."""
-    id, fields = entry
+    id, fields = entry.id, entry.fields
     if found.readable_by is wire:
         # Known to be a message: it is read if and when the caller looks at it. Most of a thousand followers never do.
         return Tailed(topic, id, found.place, fields, commit, wire)

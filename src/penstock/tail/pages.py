@@ -3,11 +3,12 @@
 from penstock.backend.base import StreamBackend
 from penstock.backend.entry import Stored
 from penstock.backend.facts import position as order
+from penstock.continuity.place import Place
 from penstock.errors import ConfigurationError, CursorNotFoundError
 from penstock.message.wire import Wire
 from penstock.tail.items import Tailed, Unreadable
 from penstock.tail.opening import Found, opened
-from penstock.tail.places import Place, Sought, Spot, Start
+from penstock.tail.places import Sought, Spot, Start
 from penstock.tail.search import Search
 
 _BYTES = 8 * 1024 * 1024

@@ -5,8 +5,9 @@ from functools import partial
 
 from penstock.backend.base import StreamBackend
 from penstock.backend.entry import Moved
+from penstock.continuity.place import FIRST_ID, Place
 from penstock.errors import CursorNotFoundError
-from penstock.tail.places import FIRST_ID, Cursor, Place
+from penstock.tail.places import Cursor
 
 
 class Progress:

@@ -10,11 +10,12 @@ from datetime import timedelta
 
 from penstock.backend.base import StreamBackend
 from penstock.backend.entry import Stored
+from penstock.continuity.place import Place
 from penstock.errors import CursorNotFoundError, MalformedError
 from penstock.events import CursorSought, Listeners
 from penstock.message.wire import Wire
 from penstock.tail.mouthful import Mouthful
-from penstock.tail.places import EARLIER_EPOCH, Place
+from penstock.tail.places import EARLIER_EPOCH
 
 SKEW = timedelta(seconds=2)
 """How far a UUIDv7's own time, given by its maker's clock, may be from that of its entry, given by the server's."""

@@ -5,23 +5,10 @@ from datetime import UTC, datetime
 from penstock.backend.base import StreamBackend
 from penstock.backend.facts import position as order
 from penstock.backend.survey import Survey
+from penstock.continuity.place import FIRST_ID, NOWHERE, Place, last_missing
 from penstock.errors import ConfigurationError
 from penstock.tail.mouthful import Mouthful
-from penstock.tail.places import (
-    EARLIER_EPOCH,
-    FIRST_ID,
-    NOWHERE,
-    Cursor,
-    Last,
-    Place,
-    PlainStart,
-    Sought,
-    Spot,
-    Start,
-    id_before,
-    last_missing,
-    parse,
-)
+from penstock.tail.places import EARLIER_EPOCH, Cursor, Last, PlainStart, Sought, Spot, Start, id_before, parse
 from penstock.tail.search import Search
 
 

@@ -3,14 +3,15 @@
 import asyncio
 from collections import deque
 
+from penstock.continuity.gap import Gap
+from penstock.continuity.place import FIRST_ID, Place
+from penstock.continuity.step import go_on
 from penstock.message.wire import Wire
-from penstock.tail.continuity import go_on
 from penstock.tail.feed import Feed, Slot
 from penstock.tail.hub import Hub
-from penstock.tail.items import Gap
 from penstock.tail.mouthful import PAGE_BYTES, Mouthful
 from penstock.tail.opening import Found
-from penstock.tail.places import FIRST_ID, Cursor, Place
+from penstock.tail.places import Cursor
 
 
 class Line:

@@ -8,15 +8,17 @@ from typing import Self
 from penstock.backend.base import StreamBackend
 from penstock.backend.entry import Stored
 from penstock.backend.pace import Pace
+from penstock.continuity.gap import Gap
+from penstock.continuity.place import NOWHERE, Place
 from penstock.errors import AuthenticationError, ConfigurationError, ServerError, ServerTooOldError
 from penstock.events import Gapped, Listeners, Scope, Trouble
 from penstock.message.wire import Wire
 from penstock.options import check_count
 from penstock.tail.hub import Hub
-from penstock.tail.items import Gap, Item
+from penstock.tail.items import Item
 from penstock.tail.opening import Found, opened
 from penstock.tail.pages import Pages
-from penstock.tail.places import NOWHERE, After, Cursor, Place, Start, parse, starts_of
+from penstock.tail.places import After, Cursor, Start, parse, starts_of
 from penstock.tail.progress import Progress
 from penstock.tail.search import Search
 from penstock.tail.starting import begin

@@ -3,11 +3,12 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from penstock.continuity.gap import Gap
+from penstock.continuity.place import Place
 from penstock.message.message import Message
 from penstock.message.strict_json import encode
 from penstock.message.times import write_time
-from penstock.tail.items import Gap, Item, Tailed, Unreadable
-from penstock.tail.places import Place
+from penstock.tail.items import Item, Tailed, Unreadable
 from penstock.web.frames import frame
 
 _MOST_FRAMES = 1024

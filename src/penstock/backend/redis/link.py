@@ -82,11 +82,14 @@ class Link(asyncio.Protocol):
         future: asyncio.Future[Any] = self._loop.create_future()
         deadline = self._loop.time() + within
         self._waiting.append(_Waiting(future, replies, deadline))
-        if not self._outgoing:
-            self._loop.call_soon(self._flush)
-        self._outgoing.append(request)
-        if at_once or len(self._outgoing) >= _ENOUGH_TO_SEND:
-            self._flush()
+        if at_once and not self._outgoing:  # one turn of the loop less
+            self._transport.write(request)
+        else:
+            if not self._outgoing:
+                self._loop.call_soon(self._flush)
+            self._outgoing.append(request)
+            if at_once or len(self._outgoing) >= _ENOUGH_TO_SEND:
+                self._flush()
         if self._timer is None or self._timer.when() > deadline:
             self._watch_until(deadline)
         return future

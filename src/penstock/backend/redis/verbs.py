@@ -14,6 +14,9 @@ from penstock.message.wire import Wire
 T = TypeVar("T")
 
 BYTES_PER_CALL = 1024 * 1024
+_AS_SERVERS_WRITE = re.compile(r"(?:0|[1-9][0-9]{0,18})-(?:0|[1-9][0-9]{0,18})")
+"""Ids that need no second look: such numbers are below 2**64."""
+
 _ENTRY_ID = re.compile(r"[0-9]{1,20}(-[0-9]{1,20})?")
 
 
@@ -58,6 +61,8 @@ def check_names(stream: str, group: str, *consumer: str) -> None:
 
 def entry_id(what: str, text: str) -> str:
     """An entry id in the one spelling that can be compared: no leading zeros, both parts there."""
+    if isinstance(text, str) and _AS_SERVERS_WRITE.fullmatch(text):
+        return text
     if not isinstance(text, str) or not _ENTRY_ID.fullmatch(text):
         raise ConfigurationError(f"{what} is an entry id such as '1700000000000-0', not {text!r}")
     parts = [int(part) for part in (text if "-" in text else f"{text}-0").split("-")]

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 from penstock.backend.entry import Glimpse, Stored
 from penstock.backend.facts import position as order
 from penstock.backend.survey import Survey
-from penstock.tail.continuity import go_on
-from penstock.tail.items import Gap
-from penstock.tail.places import FIRST_ID, Place, id_before, parse, predecessor
+from penstock.continuity.gap import Gap
+from penstock.continuity.place import FIRST_ID, Place, predecessor
+from penstock.continuity.step import go_on
+from penstock.tail.places import id_before, parse
 
 
 @dataclass

@@ -8,8 +8,8 @@ from msgspec import structs
 from penstock.backend.entry import Glimpse, Stored
 from penstock.backend.facts import position as order
 from penstock.backend.survey import Position, Survey, judge
-from penstock.tail.items import Gap, Reason
-from penstock.tail.places import FIRST_ID, NOWHERE, Place, last_missing
+from penstock.continuity.gap import Gap, Reason
+from penstock.continuity.place import FIRST_ID, NOWHERE, Place, last_missing
 
 _REASONS: dict[str, Reason] = {"trimmed": "trimmed", "removed": "removed", "deleted": "deleted"}
 

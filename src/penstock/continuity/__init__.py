@@ -1,0 +1,1 @@
+"""Whether anything is missing behind a place: for all who read without a pending list."""
