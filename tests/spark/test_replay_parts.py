@@ -15,6 +15,7 @@ from penstock.lake import Lake
 from penstock.lake.selection import Selection
 from penstock.message.ids import new_id
 from penstock.spark.pipelines import replay as replaying
+from penstock.spark.pipelines.chosen import Chosen
 from penstock.spark.pipelines.replay import Replay, Replayed
 from penstock.spark.pipelines.replay_ledger import Begun, Ledger
 from penstock.spark.sink.outflow import Outflow
@@ -226,3 +227,36 @@ def test_a_server_that_forgot_how_far_it_was_is_told(
         job.run()
 
     assert json.loads(admin.xrevrange(topic, count=1)[0][1][b"payload"]) < 500
+
+
+def test_a_server_that_forgot_which_parts_are_done_is_told(
+    server: Server, admin: "redis.Redis", topic: str, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = Replay(lake=lake.path, id="r", url=server.url)
+    cut_after(monkeypatch, job, 450)
+    day = f"replay/r/{topic}/2026-03-01"
+    assert admin.delete(keys.fence(topic, day), keys.written(topic, day, 1)) == 2
+
+    with pytest.raises(ConfigurationError, match=r"has forgotten how far replay 'r' to .* was"):
+        job.run()
+
+    assert admin.xlen(topic) == 450
+
+
+@BOTH
+def test_a_run_that_writes_nothing_has_nothing_remembered_for_longer(
+    server: Server, admin: "redis.Redis", topic: str, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job, key = Replay(lake=lake.path, id="r", url=server.url), keys.fence(topic, "replay/r")
+    cut_after(monkeypatch, job, 50)
+    assert admin.pttl(key) > 600_000_000
+    assert admin.pexpire(key, 100_000)
+
+    def unreadable(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Chosen, "behind", unreadable)
+    with pytest.raises(KeyboardInterrupt):
+        job.run()
+
+    assert 0 < admin.pttl(key) <= 100_000
