@@ -1,6 +1,7 @@
 """A replay writes a day in parts: the server knows the ids of one at a time, and a cut changes nothing."""
 
 import json
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,12 @@ import redis
 from penstock.backend import keys
 from penstock.errors import ConfigurationError
 from penstock.lake import Lake
+from penstock.lake.selection import Selection
 from penstock.message.ids import new_id
 from penstock.spark.pipelines import replay as replaying
+from penstock.spark.pipelines.chosen import Chosen
 from penstock.spark.pipelines.replay import Replay, Replayed
-from penstock.spark.pipelines.replay_ledger import Ledger
+from penstock.spark.pipelines.replay_ledger import Begun, Ledger
 from penstock.spark.sink.outflow import Outflow
 from penstock.spark.sink.writers import Sink
 from tests.lake.pouring import Row, pour
@@ -139,6 +142,63 @@ def test_a_lake_without_what_was_there_before_is_no_trouble(
     assert len(ids(admin, topic)) == len(set(ids(admin, topic))) == 750
 
 
+def test_a_part_of_which_nothing_is_left_is_done_all_the_same(
+    server: Server, admin: "redis.Redis", topic: str, tmp_path: Path, lake: Lake, rows: list[Row],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    cut_after(monkeypatch, Replay(lake=lake.path, id="r", url=server.url), 450)
+    other = Lake.create(tmp_path / "other")
+    pour(other, rows[700:990])
+    job = Replay(lake=other.path, id="r", url=server.url)
+    cut_after(monkeypatch, job, 50)  # within what is behind the empty part
+    pour(other, rows[990:])
+
+    assert job.run() == Replayed(written=300)
+
+    arrived = ids(admin, topic)
+    assert len(arrived) == 750
+    assert sorted(arrived) == sorted(row.id for row in rows[:450] + rows[700:])
+    assert not sets_of_ids(admin)
+
+
+def test_a_condition_about_the_present_holds_for_what_was_counted(
+    server: Server, admin: "redis.Redis", topic: str, lake: Lake
+) -> None:
+    began = int(time.time() * 1000)
+    selection = Selection(where=f"seq > (epoch_ms(now()) - {began}) // 10")  # one less every 10 ms
+    with (job := Replay(lake=lake.path, id="r", url=server.url, selection=selection)).choose() as chosen:
+        time.sleep(0.1)
+        assert job.bring(chosen) == Replayed(written=chosen.days[0].messages)
+    assert len(set(ids(admin, topic))) == admin.xlen(topic) == chosen.days[0].messages
+
+
+def test_no_part_has_messages_of_the_next_whatever_the_condition_holds_for(
+    server: Server, topic: str, lake: Lake, rows: list[Row], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends: list[str] = []
+    parts: list[list[str]] = []
+    begin, write = Ledger.begin, Sink.write
+
+    def beginning(self: Ledger, link: Any, day: Any, part: int, begun: Begun) -> None:
+        ends.append(begun.end.id)
+        begin(self, link, day, part, begun)
+
+    def writing(self: Sink, attempt: Any, batches: Any) -> Any:
+        held = list(batches)
+        parts.append([id for batch in held for id in batch.column("id").to_pylist()])
+        return write(self, attempt, iter(held))
+
+    monkeypatch.setattr(Ledger, "begin", beginning)
+    monkeypatch.setattr(Sink, "write", writing)
+    Replay(lake=lake.path, id="r", url=server.url, selection=Selection(where="random() < 0.7")).run()
+
+    number = {row.id: row.number for row in rows}
+    assert len(parts) == len(ends) > 1
+    for ids_of_part, before, end in zip(parts, [None, *ends], ends, strict=False):
+        assert all(number[id] <= number[end] for id in ids_of_part)
+        assert before is None or all(number[id] > number[before] for id in ids_of_part)
+
+
 def test_two_runs_at_a_time_from_a_lake_that_changes_are_told(
     server: Server, topic: str, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -167,3 +227,36 @@ def test_a_server_that_forgot_how_far_it_was_is_told(
         job.run()
 
     assert json.loads(admin.xrevrange(topic, count=1)[0][1][b"payload"]) < 500
+
+
+def test_a_server_that_forgot_which_parts_are_done_is_told(
+    server: Server, admin: "redis.Redis", topic: str, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = Replay(lake=lake.path, id="r", url=server.url)
+    cut_after(monkeypatch, job, 450)
+    day = f"replay/r/{topic}/2026-03-01"
+    assert admin.delete(keys.fence(topic, day), keys.written(topic, day, 1)) == 2
+
+    with pytest.raises(ConfigurationError, match=r"has forgotten how far replay 'r' to .* was"):
+        job.run()
+
+    assert admin.xlen(topic) == 450
+
+
+@BOTH
+def test_a_run_that_writes_nothing_has_nothing_remembered_for_longer(
+    server: Server, admin: "redis.Redis", topic: str, lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job, key = Replay(lake=lake.path, id="r", url=server.url), keys.fence(topic, "replay/r")
+    cut_after(monkeypatch, job, 50)
+    assert admin.pttl(key) > 600_000_000
+    assert admin.pexpire(key, 100_000)
+
+    def unreadable(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Chosen, "behind", unreadable)
+    with pytest.raises(KeyboardInterrupt):
+        job.run()
+
+    assert 0 < admin.pttl(key) <= 100_000

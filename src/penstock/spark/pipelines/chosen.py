@@ -1,5 +1,6 @@
 """The messages of a replay, as the lake was when they were looked for: how many, in which order, and in which parts."""
 
+from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,20 +28,22 @@ _FIRST_OF_REPEATED = """
     )
 """
 _DAYS = "SELECT topic, date, count(*) FROM chosen GROUP BY ALL ORDER BY ALL"
-_ORDER = "ts, seq, entry_id, id"
+_ORDER = "ts, chosen.seq, entry_id, id"
 # As numbers and texts, and what has no time or number comes last, as in the order.
-_PLACE = "(coalesce(epoch_us(ts), 9223372036854775807), coalesce(seq, 9223372036854775807), entry_id, id)"
+_US, _SEQ = "coalesce(epoch_us(ts), 9223372036854775807)", "coalesce(chosen.seq, 9223372036854775807)"
+_PLACE = f"({_US}, {_SEQ}, entry_id, id)"
 _OF_DAY = f"topic = $topic AND date = $date AND {_PLACE} > ($us, $seq, $entry_id, $id)"
 _BEHIND = f"SELECT count(*) FROM chosen WHERE {_OF_DAY}"  # noqa: S608 - our own words
 # Rows at one place have one rank, so they are in one part.
 _PARTS = f"""
-    SELECT count(*), max({_PLACE}) FROM (
-        SELECT ts, seq, entry_id, id, (rank() OVER (ORDER BY {_ORDER}) - 1) // $most AS part FROM chosen WHERE {_OF_DAY}
+    SELECT count(*), max(place) FROM (
+        SELECT {_PLACE} AS place, (rank() OVER (ORDER BY {_ORDER}) - 1) // $most AS part FROM chosen WHERE {_OF_DAY}
     ) GROUP BY part ORDER BY part
 """  # noqa: S608
 _MESSAGES = f"""
-    SELECT entry_id, id, type, key, headers, traceparent, tracestate, time, payload FROM chosen
-    WHERE {_OF_DAY} ORDER BY {_ORDER}
+    SELECT
+        {_US} AS us, {_SEQ} AS seq, entry_id, id, type, key, headers, traceparent, tracestate, time, payload
+    FROM chosen WHERE {_OF_DAY} ORDER BY {_ORDER}
 """  # noqa: S608
 
 
@@ -83,6 +86,8 @@ class Chosen:
     @classmethod
     def by(cls, connection: "DuckDBPyConnection", where: str) -> "Chosen":
         """Of each message for which the condition holds, the first entry. Raises DuckDB's errors."""
+        # It holds for the same messages whenever it is asked: `now()` is when a transaction began.
+        connection.execute("BEGIN")
         connection.execute(_REPEATED.format(where=where))
         repeated = connection.execute("SELECT 1 FROM repeated LIMIT 1").fetchone()
         # As a rule there are none, and to look for each message would cost as much as to read it.
@@ -102,9 +107,18 @@ class Chosen:
         return int(found[0]) if found else 0
 
     def messages(self, day: Day, after: Place) -> Iterator[Any]:
-        """What is behind `after`, in order, some at a time. Ask for nothing else until you have all that you want."""
+        """What is behind `after`, in order, some at a time, and where each is: see `up_to`.
+
+        Ask for nothing else until you have all that you want.
+        """
         with _readable(day):
             yield from self._connection.sql(_MESSAGES, params=_where(day, after)).to_arrow_reader(ROWS)
+
+
+def up_to(batch: Any, end: Place) -> int:
+    """How many of some messages are not behind a place."""
+    columns = [batch.column(name) for name in Place._fields]
+    return bisect_right(range(batch.num_rows), end, key=lambda row: tuple(column[row].as_py() for column in columns))
 
 
 @contextmanager

@@ -9,7 +9,7 @@ another one under it is refused.
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +22,7 @@ from penstock.lake import Lake, Snapshot, fingerprints, tables, topic_views
 from penstock.lake.selection import Selection
 from penstock.spark.connection.server import Server
 from penstock.spark.options.sink import SinkOptions
-from penstock.spark.pipelines.chosen import ROWS, Chosen, Day, Part
+from penstock.spark.pipelines.chosen import ROWS, Chosen, Day, Part, Place, up_to
 from penstock.spark.pipelines.replay_ledger import Begun, Ledger, Reached
 from penstock.spark.pipelines.to_group import check_group, open_retry_stream, write_to_group
 from penstock.spark.sink.delivery import Attempt
@@ -162,14 +162,13 @@ class _Day:
         reached = patiently(address, partial(self.ledger.reached, day=day))
         # All is asked before the messages are: a connection answers one question at a time.
         parts = [] if reached.is_finished else self._parts(chosen, reached)
-        progress.pass_by(day.messages - sum(part.rows for part in parts), reached.rows)
+        progress.pass_by(max(0, day.messages - sum(part.rows for part in parts)), reached.rows)
         if reached.is_finished:
             return
         messages, rows = _Cut(chosen.messages(day, reached.after)), reached.rows
         for number, part in enumerate(parts, reached.part):
             patiently(address, partial(self.ledger.begin, day=day, part=number, begun=Begun(rows, part.end)))
-            self._write(self.ledger.attempt(day, number), progress.watched(messages.take(part.rows)))
-            rows += part.rows
+            rows += self._write(self.ledger.attempt(day, number), progress.watched(messages.take(part.end)))
         patiently(address, partial(self.ledger.finish, day=day, rows=rows))
 
     def _parts(self, chosen: Chosen, reached: Reached) -> list[Part]:
@@ -180,12 +179,16 @@ class _Day:
         rows = chosen.behind(self.day, reached.after) - chosen.behind(self.day, end)
         return [Part(rows, end), *chosen.parts(self.day, end, PART)]
 
-    def _write(self, attempt: Attempt, rows: Iterator[Any]) -> None:
+    def _write(self, attempt: Attempt, rows: Iterator[Any]) -> int:
+        """Write a part; returns how many messages it had."""
         if self.replay.group is None:
             written = self.sink.write(attempt, rows)
         else:
             written = write_to_group(self.sink, attempt, rows, self.ledger.stream, self.replay.id)
-        self.sink.finish([written])
+        # One without messages is done, too: what is behind it may have been written by an earlier run.
+        counted = replace(written, rows={self.ledger.stream: sum(written.rows.values())})
+        self.sink.finish([counted])
+        return counted.rows[self.ledger.stream]
 
 
 class _Cut:
@@ -195,13 +198,19 @@ class _Cut:
         self._batches = batches
         self._rest: Any = None
 
-    def take(self, rows: int) -> Iterator[Any]:
-        """So many of those that were not taken."""
-        while rows:
-            batch = self._rest if self._rest is not None else next(self._batches)
-            taken, self._rest = batch.slice(0, rows), batch.slice(rows) if batch.num_rows > rows else None
-            rows -= taken.num_rows
-            yield taken
+    def take(self, end: Place) -> Iterator[Any]:
+        """Those up to a place that were not taken.
+
+        Not so many as were counted: a condition with `random()` holds for others each time, and one that were written
+        beyond the end of its part would come again with the next, if the replay was cut short in between.
+        """
+        while (batch := self._rest if self._rest is not None else next(self._batches, None)) is not None:
+            rows = up_to(batch, end)
+            self._rest = batch.slice(rows) if rows < batch.num_rows else None
+            if rows:
+                yield batch.slice(0, rows).drop_columns(["us", "seq"])
+            if self._rest is not None:
+                return
 
 
 class _Progress:

@@ -52,7 +52,9 @@ class Ledger:
 
     def check_selection(self, link: BlockingLink, sql: str) -> None:
         """Under one id another choice would be taken for done, or come beside the first one."""
-        if not self._note(link, _SELECTION, hashlib.sha256(sql.encode()).hexdigest().encode()):
+        # Not for longer if it is known: the ids of a part are forgotten a week after it was written to, and what is
+        # noted of it must not outlive them.
+        if not self._note(link, _SELECTION, hashlib.sha256(sql.encode()).hexdigest().encode(), "NX"):
             raise ConfigurationError(
                 f"replay {self.replay!r} to {self.stream!r} was begun with another selection: give the one that it had,"
                 " to go on, or another id, for a new replay"
@@ -62,12 +64,13 @@ class Ledger:
         finished = self._read(link, _field(day))
         if finished is not None:
             return Reached(rows=int(finished), is_finished=True)
+        second = self._begun(link, day, 1)  # before `done` is read: it is noted when the first is done
         done = batch_done(link, self.stream, self._query(day))
-        if done is None:
+        if done is None and second is None:
             return Reached(begun=self._begun(link, day, 0))
-        last, rows = done
+        last, rows = done or (0, 0)
         before = self._begun(link, day, last)
-        if before is None:
+        if done is None or before is None:
             raise ConfigurationError(
                 f"the server has forgotten how far replay {self.replay!r} to {self.stream!r} was with {day.topic!r} of"
                 f" {day.date}: it knows that for a week; see what has arrived, and replay the rest under another id"
@@ -105,10 +108,11 @@ class Ledger:
         held: bytes | None = link.command(doing, "HGET", self._key, field)
         return held
 
-    def _note(self, link: BlockingLink, field: str, value: bytes) -> bool:
-        """False if something else was noted there."""
-        link.command(f"noting replay {self.replay!r} of {self.stream!r}", "HSETNX", self._key, field, value)
-        link.command(f"noting replay {self.replay!r} of {self.stream!r}", "PEXPIRE", self._key, self.remember_ms)
+    def _note(self, link: BlockingLink, field: str, value: bytes, *when: str) -> bool:
+        """False if something else was noted there; `when` it is to be remembered for longer, PEXPIRE is told."""
+        doing = f"noting replay {self.replay!r} of {self.stream!r}"
+        link.command(doing, "HSETNX", self._key, field, value)
+        link.command(doing, "PEXPIRE", self._key, self.remember_ms, *when)
         return self._read(link, field) == value
 
 
