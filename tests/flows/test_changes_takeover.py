@@ -1,6 +1,7 @@
 """Several processes stand by for one reader: one takes over when another that has the turn dies, freezes or leaves."""
 
 import asyncio
+import os
 import signal
 import subprocess
 import sys
@@ -116,6 +117,45 @@ async def test_who_blocks_its_event_loop_keeps_the_turn(stage: Stage, readers: R
     await readers.until(lambda: readers.lines("acked"))
     assert [line.pid for line in readers.lines("start")] == [holder.pid]
     assert not readers.lines("start", pid=other.pid)
+
+
+FORKED = """
+import asyncio, os, sys
+from penstock import Penstock
+
+app = Penstock.connect(sys.argv[1])
+changes = app.changes(sys.argv[2], reader="ledger")
+
+async def read():
+    async with app, changes:
+        async for change in changes:
+            os.write(1, f"{change.body['n']}\\n".encode())
+            await asyncio.sleep(0.01)
+            await change.ack()
+
+os.fork()
+asyncio.run(read())
+"""
+
+
+async def test_processes_that_were_forked_from_one_that_made_the_stream_take_turns(stage: Stage) -> None:
+    await publish(stage, *range(40))
+    forked = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", FORKED, stage.url, stage.topic),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        start_new_session=True,
+    )
+    given: list[int] = []
+    try:
+        assert forked.stdout is not None
+        async with asyncio.timeout(15):
+            while not given or given[-1] < 39:
+                given.append(int(await forked.stdout.readline()))
+    finally:
+        os.killpg(forked.pid, signal.SIGKILL)
+        await forked.wait()
+    assert given == list(range(40)), "each was given once, to one of them"
 
 
 async def test_what_was_read_ahead_is_not_given_once_the_lease_may_have_run_out(stage: Stage) -> None:

@@ -158,7 +158,8 @@ async def test_partitions_are_shared_out_evenly_and_stay_where_they_are(stage: S
     await stage.until(lambda: not any(holders(stage, 16)))
 
 
-async def test_a_partition_is_never_had_by_two(stage: Stage) -> None:
+@pytest.mark.parametrize("name", [None, "worker"])
+async def test_a_partition_is_never_had_by_two_whatever_they_are_called(stage: Stage, name: str | None) -> None:
     running: dict[str, int] = defaultdict(int)
     handled = 0
 
@@ -173,7 +174,7 @@ async def test_a_partition_is_never_had_by_two(stage: Stage) -> None:
             handled += 1
 
     async with stage.another() as second, stage.another() as third:
-        buses = [keyed(one, 6) for one in (stage, second, third)]
+        buses = [keyed(one, 6, options=Subscription(consumer=name)) for one in (stage, second, third)]
         for bus in buses:
             watching(bus)
         await buses[0].publish_many(Message({"n": n}, key=f"k{n % 50}") for n in range(1200))

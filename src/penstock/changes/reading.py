@@ -28,6 +28,7 @@ from penstock.changes.waiting import Waiting
 from penstock.continuity.place import FIRST_ID, Place
 from penstock.delivery.duty import Duty
 from penstock.delivery.janitor import Janitor
+from penstock.delivery.plan import unique_consumer
 from penstock.errors import (
     AckOutOfSequenceError,
     AuthenticationError,
@@ -62,6 +63,7 @@ class Reading:
         self, terms: Terms, ground: Ground, opening: Opening, stream: Settles, turn: Turn | None = None
     ) -> None:
         self.terms = terms
+        self._holder = ""
         self._given = turn
         self._was_held = False
         self._ground = ground
@@ -92,6 +94,7 @@ class Reading:
         """Begin, unless it has begun, or ended; False then."""
         if self._task is not None or self.is_ended:
             return False
+        self._holder = unique_consumer(self.terms.holder)
         self._task = asyncio.get_running_loop().create_task(self._run())
         return True
 
@@ -217,7 +220,7 @@ class Reading:
                 self.is_ended = True  # it is for others to say who goes on
             return given
         while True:
-            got = await take(self._backend, terms.topic, terms.reader, terms.holder, terms.lease)
+            got = await take(self._backend, terms.topic, terms.reader, self._holder, terms.lease)
             if isinstance(got, Turn):
                 return got
             await asyncio.sleep(min(got.total_seconds(), _STANDBY_SECONDS * random.uniform(0.75, 1)))
@@ -229,7 +232,7 @@ class Reading:
         self.waiting.touch()
         self._keeper.keep(turn)
         janitor = asyncio.get_running_loop().create_task(self._janitor().run())
-        self.tell(Started, self.terms.holder)
+        self.tell(Started, self._holder)
         try:
             while not turn.is_lost and not self.is_ended:
                 await self._stand(turn)
@@ -240,7 +243,7 @@ class Reading:
             self._keeper.drop(turn)
             if not turn.is_lost:
                 await self._leave(turn)
-            self.tell(Stopped, self.terms.holder)
+            self.tell(Stopped, self._holder)
 
     async def _stand(self, turn: Turn) -> None:
         terms = self.terms

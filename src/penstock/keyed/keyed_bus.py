@@ -16,7 +16,7 @@ from penstock.changes.terms import Terms
 from penstock.changes.turn import Turn
 from penstock.delivery.duty import Duty
 from penstock.delivery.leases import LeaseKeeper
-from penstock.delivery.plan import Plan
+from penstock.delivery.plan import Plan, unique_consumer
 from penstock.delivery.threads import HandlerThreads
 from penstock.errors import ConfigurationError, PenstockError, TopicError
 from penstock.events import Listeners, Started, Stopped
@@ -120,7 +120,8 @@ class KeyedBus(Bus):
         self._is_running = True
         try:
             route = self._handlers.route(threads, options.unhandled)
-            plan = replace(self._terms, topic=self.topic, consumer="")
+            # Whoever has the same name has the same turns: of a name that was given, there may be two.
+            plan = replace(self._terms, topic=self.topic, consumer=unique_consumer(options.consumer or ""))
             duty = Duty(plan, tools.backend, self._listeners)
             duty.tell(Started, plan.consumer)
             crew = Crew(self.topic, list(self.topics), duty, tools, self._opener(plan, tools, route.one))
