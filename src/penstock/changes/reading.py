@@ -169,11 +169,12 @@ class Reading:
             tenure.over.set()
             self._close(tenure)
 
-    async def mark(self, tenure: Tenure, entry_id: str, *, failed: bool) -> int:
-        """Note that work on a message begins, or failed; how often it failed by now."""
-        turn = tenure.turn
-        note = self._backend.fail_head if failed else self._backend.begin_head
-        return await note(turn.topic, turn.reader, turn.token, entry_id)
+    async def mark(self, tenure: Tenure, entry_id: str, *, failed: int = 0) -> int:
+        """Note that work on a message begins, or that this attempt at it failed; how often it failed by now."""
+        turn, backend = tenure.turn, self._backend
+        if failed:
+            return await backend.fail_head(turn.topic, turn.reader, turn.token, entry_id, failed)
+        return await backend.begin_head(turn.topic, turn.reader, turn.token, entry_id)
 
     def failed(self, tenure: Tenure, error: PenstockError) -> None:
         """What is done could not be made known: if we are not where we believed to be, find out where."""

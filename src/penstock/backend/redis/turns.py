@@ -110,14 +110,14 @@ class Turns(Verbs):
     async def begin_head(self, topic: str, reader: str, token: int, entry_id: str) -> int:
         return await self._note_head(topic, reader, token, entry_id, 0)
 
-    async def fail_head(self, topic: str, reader: str, token: int, entry_id: str) -> int:
-        return await self._note_head(topic, reader, token, entry_id, 1)
+    async def fail_head(self, topic: str, reader: str, token: int, entry_id: str, attempt: int) -> int:
+        whole_number("attempt", attempt)
+        return await self._note_head(topic, reader, token, entry_id, attempt)
 
     async def _note_head(self, topic: str, reader: str, token: int, head: str, failed: int) -> int:
         names, head = _checked(topic, reader, token)[1:], entry_id("the entry in hand", head)
         doing = f"cannot note what becomes of {head} for reader {reader!r} of {topic!r}"
-        args = (token, head, failed, secrets.token_hex(8))
-        reply = await self._links.repeatable_script(doing, load("note_head"), names, *args)
+        reply = await self._links.repeatable_script(doing, load("note_head"), names, token, head, failed)
         _check_held(reply, topic, reader, token, f"nothing was noted of {head}")
         return int(reply[1])
 
