@@ -266,7 +266,11 @@ async def test_a_removed_reader_ends_for_those_who_came_before(
     assert newer > token
     assert await backend.stand(topic, "r", newer, "0", before) is None
     assert not [row for row in admin.xinfo_groups(topic) if row["name"] == b"r"]
-    await stands(backend, topic, newer, "0", await backend.unsubscriptions(topic, "r"))
+    now = await backend.unsubscriptions(topic, "r")
+    assert (await stands(backend, topic, newer, "0", now)).unsubscriptions == now
+    admin.delete(keys.turn(topic, "r"))  # as by FLUSHALL: nobody has removed it since
+    newest = await hold(backend, topic, "c")
+    assert (await stands(backend, topic, newest, "0", now)).unsubscriptions == 0
 
 
 async def test_a_group_with_consumers_is_no_place_for_a_reader(

@@ -1,6 +1,7 @@
 """A change stream: one message at a time, in order, again until it is acknowledged."""
 
 import asyncio
+import contextlib
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -400,6 +401,31 @@ async def test_a_stream_that_goes_away_under_a_reader_is_told(stage: Stage) -> N
                 await changes.recv()
         await changes.accept_loss()
         assert await take(changes, 1) == [10]
+
+
+@BOTH
+@pytest.mark.parametrize("was_idle", [False, True])
+async def test_a_server_that_forgot_everything_is_read_on_from_its_beginning(stage: Stage, was_idle: bool) -> None:
+    forgotten = stage.topic, keys.turn(stage.topic, "ledger")
+    async with stage.app.changes(stage.topic, reader="ledger") as earlier:
+        await earlier.unsubscribe()
+    async with stage.app.changes(stage.topic, reader="ledger", start="latest") as changes:
+        await stage.until(lambda: changes._reading.tenure)
+        if not was_idle:
+            await publish(stage, 0)
+            assert await take(changes, 1) == [0]
+        stage.admin.delete(*forgotten)
+        await publish(stage, 10, 11)
+        numbers: list[int] = []
+        async with asyncio.timeout(15):
+            while numbers[-2:] != [10, 11]:
+                with contextlib.suppress(LeaseLostError):  # the turn is forgotten, too
+                    try:
+                        numbers += await take(changes, 1)
+                    except ChangesLostError:
+                        await changes.accept_loss()
+    assert set(numbers) == {10, 11}
+    assert {one.reason for one in stage.told(Lost)} == {"recreated"}
 
 
 async def test_a_group_that_was_destroyed_is_made_again_where_it_was(stage: Stage) -> None:

@@ -73,6 +73,10 @@ class Reading:
         self._keeper: TurnKeeper
         self._bells: Bells
         self._unsubscriptions: int | None = None
+        self._start = terms.start
+        self._epoch = ""
+        """Of the stream that we stood in last; empty if it is told that it is gone."""
+
         self._pace = Pace()
         self._task: asyncio.Task[None] | None = None
         self.waiting = Waiting()
@@ -165,6 +169,7 @@ class Reading:
         turn = (tenure.turn.topic, tenure.turn.reader, tenure.turn.token)
         try:
             await self._backend.place_reader(*turn, to, snapshot=snapshot, told_upto=told_upto)
+            self._epoch = to.epoch
         finally:
             tenure.over.set()
             self._close(tenure)
@@ -249,13 +254,12 @@ class Reading:
     async def _stand(self, turn: Turn) -> None:
         terms = self.terms
         standing = await self._backend.stand(
-            terms.topic, terms.reader, turn.token, terms.start, self._unsubscriptions or 0
+            terms.topic, terms.reader, turn.token, self._start, self._unsubscriptions or 0
         )
         if standing is None:
             self.is_ended = True  # somebody else has unsubscribed the reader
             return
-        if standing.restored:
-            self.tell(GroupRestored, standing.position.id, True)
+        self._begun(standing)
         tenure = self.tenure = self._tenure(turn, standing)
         self._pace.succeeded()
         self.waiting.wake()
@@ -263,6 +267,15 @@ class Reading:
             await self._read(tenure)
         finally:
             self._close(tenure)
+
+    def _begun(self, standing: Standing) -> None:
+        epoch = standing.position.epoch
+        if standing.restored:
+            self.tell(GroupRestored, standing.position.id, True)
+        if self._epoch and epoch != self._epoch:  # and the reader's place was lost with it, or we would stand there
+            self.tell(Lost, FIRST_ID, FIRST_ID, None, "recreated")
+        # Should the server lose all that it knows of the reader, then whatever is there is new to it.
+        self._start, self._epoch, self._unsubscriptions = FIRST_ID, epoch, standing.unsubscriptions
 
     def _tenure(self, turn: Turn, standing: Standing) -> Tenure:
         terms, place = self.terms, Place.at(standing.position)
@@ -298,6 +311,7 @@ class Reading:
                     continue
                 if gap is not None:
                     self.tell(Lost, gap.after, gap.upto or FIRST_ID, gap.count, gap.reason)
+                    self._epoch = ""
                     return
                 await over
         finally:

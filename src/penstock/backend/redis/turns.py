@@ -70,7 +70,7 @@ class Turns(Verbs):
                 f"consumers read topic {topic!r} with the group {reader!r}: a sequential reader needs a name of its own"
             )
         _check_held(reply, topic, reader, token, "it reads nothing")
-        _, id, count, epoch, restored, crashed, failed_id, failures, snapshot, told = reply
+        _, id, count, epoch, restored, crashed, failed_id, failures, snapshot, told, unsubscribed = reply
         return Standing(
             Position(id.decode(), int(count), epoch.decode()),
             restored=bool(restored),
@@ -79,6 +79,7 @@ class Turns(Verbs):
             failures=failures,
             snapshot=bool(snapshot),
             told_upto=told.decode(),
+            unsubscriptions=unsubscribed,
         )
 
     async def advance(
