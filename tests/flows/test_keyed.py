@@ -334,6 +334,8 @@ async def test_another_number_of_partitions_is_refused_until_it_was_changed(stag
     bus = keyed(stage, 4)
     handled = collecting(bus)
     await bus.publish({"n": 0}, key="a")
+    with pytest.raises(TopicError, match="not empty"):
+        await bus.repartition(8)  # type: ignore[attr-defined]
     other = keyed(stage, 8)
     collecting(other)
     with pytest.raises(ConfigurationError, match="has 4 partitions, not 8"):
@@ -347,6 +349,12 @@ async def test_another_number_of_partitions_is_refused_until_it_was_changed(stag
         await bus.repartition(8)  # type: ignore[attr-defined]
     async with at_work(stage, bus):
         await stage.until(lambda: handled == {"a": [0, 1]})
+    for number in range(4):
+        stage.admin.xgroup_create(f"{stage.topic}:p{number}", "late", "$")
+    stage.admin.xgroup_destroy(bus.topics[partition_of("a", 4)], "late")
+    with pytest.raises(TopicError, match="'late' has not handled"):
+        await bus.repartition(8)  # type: ignore[attr-defined]
+    stage.admin.xgroup_create(bus.topics[partition_of("a", 4)], "late", "$")
     await bus.repartition(8)  # type: ignore[attr-defined]
     with pytest.raises(TopicError, match="renumbered"):
         await bus.repartition(8)  # type: ignore[attr-defined]

@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
+from penstock.backend.facts import TopicFacts
 from penstock.bus.bus import Bus
 from penstock.bus.publisher import Receipt, as_message
 from penstock.changes.ground import Ground, Tools
@@ -98,13 +99,7 @@ class KeyedBus(Bus):
         of the old number are refused within a few seconds.
         """
         check_count("repartition(...)", partitions)
-        for name in self.topics:
-            for group in (await self._backend().inspect(name)).groups:
-                if group.next_id is not None:
-                    raise TopicError(
-                        f"partition {name!r} is not empty: group {group.name!r} has not handled {group.next_id} yet;"
-                        " let it, or remove that group, and try again"
-                    )
+        _check_handled([await self._backend().inspect(name) for name in self.topics])
         if not await self._backend().renumber_partitions(self.topic, len(self.topics), partitions):
             raise TopicError(f"topic {self.topic!r} has not {len(self.topics)} partitions: somebody else renumbered it")
 
@@ -186,6 +181,20 @@ class KeyedBus(Bus):
         if now - self._checked_at >= _CHECK_SECONDS:
             await check_partitions(await self._open_tools(), self.topic, len(self.topics))
             self._checked_at = now
+
+
+def _check_handled(partitions: list[TopicFacts]) -> None:
+    """Refuse if a group that reads any of them has something left in one of them; or if there is none to read it."""
+    groups = {group.name for partition in partitions for group in partition.groups}
+    for partition in partitions:
+        came_to = {group.name: group.next_id for group in partition.groups}
+        for group in sorted(groups) or ["(none yet)"]:
+            left = came_to.get(group, partition.first_id)
+            if left is not None:
+                raise TopicError(
+                    f"partition {partition.topic!r} is not empty: group {group!r} has not handled {left} yet; let it, or"
+                    " remove that group, and try again"
+                )
 
 
 def _refuse(plan: Plan) -> None:
