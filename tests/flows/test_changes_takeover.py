@@ -221,6 +221,42 @@ async def test_who_does_nothing_for_long_loses_the_turn_and_is_told(stage: Stage
     assert [one.entry_ids for one in stage.told(LeaseLost)] == [(old.entry_id,)]
 
 
+HUNG = """
+import asyncio, sys, time
+from datetime import timedelta
+from penstock import ChangeOptions, Penstock
+
+async def main():
+    options, lease = ChangeOptions(timeout=timedelta(seconds=0.5)), timedelta(seconds=0.6)
+    async with Penstock.connect(sys.argv[1]) as app:
+        async with app.changes(sys.argv[2], reader="ledger", lease=lease, options=options) as changes:
+            waiting = asyncio.create_task(changes.recv())
+            await asyncio.sleep(1.5)
+            print("hangs", flush=True)
+            time.sleep(60)
+
+asyncio.run(main())
+"""
+
+
+async def test_an_event_loop_that_hangs_while_it_waits_for_a_message_does_not_keep_the_turn(stage: Stage) -> None:
+    hung = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", HUNG, stage.url, stage.topic),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    try:
+        assert hung.stdout is not None
+        await hung.stdout.readline()
+        assert stage.admin.hget(keys.turn(stage.topic, "ledger"), "holder"), "waiting for long is a sign of life"
+        await publish(stage, 0)
+        async with asyncio.timeout(5), stage.app.changes(stage.topic, reader="ledger") as changes:
+            assert await changes.recv() is not None
+    finally:
+        hung.kill()
+        await hung.wait()
+
+
 async def test_only_one_of_many_reads_at_a_time_and_all_get_their_turn(stage: Stage) -> None:
     await publish(stage, *range(40))
     served: list[tuple[int, int]] = []

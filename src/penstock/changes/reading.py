@@ -329,14 +329,18 @@ class Reading:
 
     def _is_given_up(self) -> bool:
         """Asked by the thread that keeps the turn."""
+        self.waiting.call()
         idle, tenure = self.waiting.idle_seconds, self.tenure
         if idle <= self.terms.options.timeout.total_seconds():
             self._is_told_stuck = False
             return False
         change = tenure.in_hand if tenure is not None else None
-        if change is not None and not self._is_told_stuck:
+        if not self._is_told_stuck:
             self._is_told_stuck = True
-            self.tell(HandlerStuck, change.id, change.entry_id, idle, False)
+            if change is not None:
+                self.tell(HandlerStuck, change.id, change.entry_id, idle, False)
+            else:
+                self.trouble(Scope.LEASE, PenstockError(f"no sign of life for {idle:.0f} s: the turn is for others now"))
         return True
 
     def _on_lost(self) -> None:
