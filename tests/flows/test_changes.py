@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import json
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -187,6 +188,18 @@ async def test_it_reads_ahead_no_further_than_its_buffer(stage: Stage, proxy: Pr
                 assert len(ahead) <= 5
     assert position(stage)[0] == ids[19]
     assert position(stage)[2] == 30
+
+
+async def test_it_reads_ahead_no_more_bytes_than_it_may_however_large_the_first_entries_are(stage: Stage) -> None:
+    payload = json.dumps("x" * 512 * 1024)
+    for _ in range(60):
+        stage.add_raw({"payload": payload})
+    async with stage.app.changes(stage.topic, reader="ledger") as changes:
+        await stage.until(lambda: changes._reading.tenure and len(changes._reading.tenure.ahead))
+        tenure = changes._reading.tenure
+        assert tenure is not None
+        await stage.until(lambda: len(tenure.ahead) >= 32)
+        assert len(tenure.ahead) <= 34, "16 MiB, and what was read last"
 
 
 async def test_an_entry_that_cannot_be_read_stops_the_stream_until_it_is_acknowledged(stage: Stage) -> None:
