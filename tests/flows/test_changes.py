@@ -417,6 +417,22 @@ async def test_a_stream_that_goes_away_under_a_reader_is_told(stage: Stage) -> N
 
 
 @BOTH
+async def test_a_start_that_is_not_reached_yet_is_the_end(stage: Stage) -> None:
+    await publish(stage, 0)
+    later = datetime.now(UTC) + timedelta(minutes=1)
+    async with (
+        stage.app.changes(stage.topic, reader="ledger", start=later) as changes,
+        stage.app.changes(f"{stage.topic}:empty", reader="ledger", start="99999999999999-0") as empty,
+    ):
+        await stage.until(lambda: changes._reading.tenure and empty._reading.tenure)
+        await publish(stage, 1)
+        await empty.publish({"n": 2})
+        assert await take(changes, 1) == [1]
+        assert await take(empty, 1) == [2]
+    assert position(stage)[1:] == (2, 0)
+
+
+@BOTH
 @pytest.mark.parametrize("was_idle", [False, True])
 async def test_a_server_that_forgot_everything_is_read_on_from_its_beginning(stage: Stage, was_idle: bool) -> None:
     forgotten = stage.topic, keys.turn(stage.topic, "ledger")

@@ -56,7 +56,9 @@ if not theirs then
   local done = redis.pcall(unpack(create))
   if done.err then return done end
   local info = facts(redis.call('XINFO', 'STREAM', stream))
-  local id, known = start == '$' and info['last-generated-id'] or start, '-1'
+  local id, known = start, '-1'
+  -- A start that is not reached yet is the end: behind it, the place would look like one of a server that fell back.
+  if not at and (id == '$' or less(info['last-generated-id'], id)) then id = info['last-generated-id'] end
   if restored == 1 then
     known = count
   elseif not info['first-entry'] or not less(id, info['last-generated-id']) then
