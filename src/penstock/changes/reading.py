@@ -340,7 +340,7 @@ class Reading:
             if change is not None:
                 self.tell(HandlerStuck, change.id, change.entry_id, idle, False)
             else:
-                self.trouble(Scope.LEASE, PenstockError(f"no sign of life for {idle:.0f} s: the turn is for others now"))
+                self.trouble(Scope.LEASE, PenstockError(f"no sign of life for {idle:.0f} s: the turn is for others"))
         return True
 
     def _on_lost(self) -> None:

@@ -24,8 +24,8 @@ class Terms:
     buffer_bytes: int = 16 * 1024 * 1024
 
     holder: str = ""
-    """Shown to people. What the server is told is made unique when reading begins: two of one name, as of a process that
-    was forked since, would share the turn."""
+    """Shown to people. What the server is told is made unique when reading begins: two of one name, as of a process
+    that was forked since, would share the turn."""
 
     def __post_init__(self) -> None:
         keys.check_topic(self.topic)

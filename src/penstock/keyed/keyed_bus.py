@@ -192,8 +192,8 @@ def _check_handled(partitions: list[TopicFacts]) -> None:
             left = came_to.get(group, partition.first_id)
             if left is not None:
                 raise TopicError(
-                    f"partition {partition.topic!r} is not empty: group {group!r} has not handled {left} yet; let it, or"
-                    " remove that group, and try again"
+                    f"partition {partition.topic!r} is not empty: group {group!r} has not handled {left} yet; let it,"
+                    " or remove that group, and try again"
                 )
 
 
