@@ -26,7 +26,7 @@ from penstock import (
     Subscription,
 )
 from penstock.backend import keys
-from penstock.errors import ConfigurationError, HandlerTimeoutError, TopicError
+from penstock.errors import ConfigurationError, EncodeError, HandlerTimeoutError, TopicError
 from penstock.events import DeadLettered, Failed, Lost, PauseChanged, Started
 from penstock.keyed.partitions import names_of, partition_of, share_of
 from tests.fault.keyed_worker import PARTITIONS
@@ -383,8 +383,23 @@ async def test_terms_that_cannot_work_are_refused_where_they_are_written(stage: 
         ByKey(coalesce=0)
 
 
+async def test_partitions_that_a_server_forgot_are_read_on_from_their_beginning(stage: Stage) -> None:
+    bus = keyed(stage, 2, start="latest")
+    handled = collecting(bus)
+    async with at_work(stage, bus):
+        names = names_of(stage.topic, 2)
+        await stage.until(lambda: stage.admin.exists(*names) == 2)  # they are when they are read
+        stage.admin.delete(*names, *(keys.turn(name, "g") for name in names))
+        for n in range(6):
+            await bus.publish({"n": n}, key=f"k{n}")
+        await stage.until(lambda: sorted(handled) == [f"k{n}" for n in range(6)])
+
+
 async def test_what_has_no_order_is_refused(stage: Stage) -> None:
     bus = keyed(stage)
+    for key in ("", 5, b"a", "\ud800"):
+        with pytest.raises(EncodeError, match="key"):
+            await bus.publish({"n": 1}, key=key)  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="without delay"):
         await bus.publish({}, key="a", sending=Sending(delay=timedelta(seconds=1)))
 

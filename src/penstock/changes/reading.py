@@ -73,7 +73,9 @@ class Reading:
         self._keeper: TurnKeeper
         self._bells: Bells
         self._unsubscriptions: int | None = None
-        self._start = terms.start
+        self.has_stood = False
+        """The server has, or had, a place for the reader."""
+
         self._epoch = ""
         """Of the stream that we stood in last; empty if it is told that it is gone."""
 
@@ -253,9 +255,9 @@ class Reading:
 
     async def _stand(self, turn: Turn) -> None:
         terms = self.terms
-        standing = await self._backend.stand(
-            terms.topic, terms.reader, turn.token, self._start, self._unsubscriptions or 0
-        )
+        # Should the server have lost all that it knew of the reader, then whatever is there is new to it.
+        start = FIRST_ID if self.has_stood else terms.start
+        standing = await self._backend.stand(terms.topic, terms.reader, turn.token, start, self._unsubscriptions or 0)
         if standing is None:
             self.is_ended = True  # somebody else has unsubscribed the reader
             return
@@ -274,8 +276,7 @@ class Reading:
             self.tell(GroupRestored, standing.position.id, True)
         if self._epoch and epoch != self._epoch:  # and the reader's place was lost with it, or we would stand there
             self.tell(Lost, FIRST_ID, FIRST_ID, None, "recreated")
-        # Should the server lose all that it knows of the reader, then whatever is there is new to it.
-        self._start, self._epoch, self._unsubscriptions = FIRST_ID, epoch, standing.unsubscriptions
+        self.has_stood, self._epoch, self._unsubscriptions = True, epoch, standing.unsubscriptions
 
     def _tenure(self, turn: Turn, standing: Standing) -> Tenure:
         terms, place = self.terms, Place.at(standing.position)

@@ -46,6 +46,11 @@ class ChangeStream(Generic[T]):
         """Call these when it begins to read, and when it has ended."""
         self._opened, self._closed = opened, closed
 
+    @property
+    def has_stood(self) -> bool:
+        """It has read, or could have: the server has, or had, a place for its reader."""
+        return self._reading.has_stood
+
     async def recv(self) -> Change[T] | None:
         """The next message; the same one again until it is settled. None once the stream is closed.
 

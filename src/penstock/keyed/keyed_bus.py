@@ -15,6 +15,7 @@ from penstock.changes.opening import Opening
 from penstock.changes.stream import ChangeStream
 from penstock.changes.terms import Terms
 from penstock.changes.turn import Turn
+from penstock.continuity.place import FIRST_ID
 from penstock.delivery.duty import Duty
 from penstock.delivery.leases import LeaseKeeper
 from penstock.delivery.plan import Plan, unique_consumer
@@ -83,7 +84,7 @@ class KeyedBus(Bus):
 
     def partition_for(self, message: Message[Any]) -> str:
         """The topic that a message belongs to."""
-        return self.topics[partition_of(message.key or message.id, len(self.topics))]
+        return self.topics[partition_of(str(message.key or message.id), len(self.topics))]
 
     async def pause(self) -> None:
         """Have every process of the group stop, within about a second, until `resume`. Survives restarts."""
@@ -137,24 +138,28 @@ class KeyedBus(Bus):
             dead_letters=plan.options.dead_letters,
         )
         listeners: Listeners = self._listeners
+        streams: dict[int, ChangeStream[Any]] = {}
+        known: set[int] = set()
 
         async def opened() -> Tools:
             return tools
 
         def open_lane(number: int, turn: Turn) -> Lane:
             name = self.topics[number]
+            if number in streams and streams[number].has_stood:
+                known.add(number)
             terms = Terms(
                 topic=name,
                 reader=plan.group,
-                start=plan.start,
+                # Of one that we have read before, nothing is to be passed by, whatever the server has forgotten.
+                start=FIRST_ID if number in known else plan.start,
                 lease=plan.lease,
                 coalesce=self._ordering.coalesce,
                 options=options,
                 buffer_bytes=max(1024 * 1024, _BUFFER_BYTES // len(self.topics)),
             )
-            stream: ChangeStream[Any] = ChangeStream(
-                terms, Ground(opened, listeners), Opening(name, self._wires[name]), turn
-            )
+            ground, opening = Ground(opened, listeners), Opening(name, self._wires[name])
+            stream = streams[number] = ChangeStream(terms, ground, opening, turn)
             duty = Duty(replace(plan, topic=name), tools.backend, listeners)
             return Lane(number, duty, stream, handle)
 
