@@ -27,7 +27,7 @@ from penstock import (
 )
 from penstock.backend import keys
 from penstock.errors import ConfigurationError, EncodeError, HandlerTimeoutError, TopicError
-from penstock.events import DeadLettered, Failed, Lost, PauseChanged, Started
+from penstock.events import DeadLettered, Failed, Lost, PauseChanged, Started, Trouble
 from penstock.keyed.partitions import names_of, partition_of, share_of
 from tests.fault.keyed_worker import PARTITIONS
 from tests.support.sequential import Program, Setup
@@ -315,6 +315,25 @@ async def test_stopping_lets_what_runs_end_and_frees_the_partitions(stage: Stage
     async with at_work(stage, bus):
         await stage.until(lambda: len(handled) == 10)
     assert handled == list(range(10))
+
+
+async def test_a_thread_that_goes_on_after_the_end_is_not_followed_before_its_lease(stage: Stage) -> None:
+    bus = keyed(stage, 1, lease=timedelta(seconds=30), options=Subscription(drain=timedelta(seconds=0.1)))
+    begun, may_end = threading.Event(), threading.Event()
+
+    @bus.on(dict)
+    def work(event: Delivery[Any]) -> None:
+        begun.set()
+        may_end.wait(20)
+
+    await bus.publish({"n": 0}, key="a")
+    try:
+        async with at_work(stage, bus):
+            await stage.until(begun.is_set)
+        assert holders(stage, 1) != [None], "another would work on the same key beside it"
+        assert any("did not end in time" in str(one.error) for one in stage.told(Trouble))
+    finally:
+        may_end.set()
 
 
 async def test_a_pause_stops_every_partition_until_it_is_taken_back(stage: Stage) -> None:

@@ -94,6 +94,9 @@ class Reading:
         self.is_leaving = False
         """Nothing more is to be begun."""
 
+        self.is_outlived = False
+        """What was begun goes on without us: the turn is not left to others before its lease runs out."""
+
         self._is_told_stuck = False
 
     def start(self) -> bool:
@@ -249,7 +252,7 @@ class Reading:
         finally:
             janitor.cancel()
             self._keeper.drop(turn)
-            if not turn.is_lost:
+            if not turn.is_lost and not self.is_outlived:
                 await self._leave(turn)
             self.tell(Stopped, self._holder)
 

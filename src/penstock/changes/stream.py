@@ -114,6 +114,10 @@ class ChangeStream(Generic[T]):
         """Have `serve` begin nothing more, and return when what it does is done. Who waits there still waits."""
         self._reading.is_leaving = True
 
+    def outlive(self) -> None:
+        """What was begun may go on after `aclose`: that leaves nothing to others then before the lease runs out."""
+        self._reading.is_outlived = True
+
     async def ack(self, entry_id: str, *, token: int | None = None) -> None:
         """The message that `recv` returned is done; its UUID will do, too. The server knows it when this returns.
 

@@ -83,7 +83,7 @@ class Lane:
         if not self.task.done():
             self.slot.end()
             await asyncio.wait([self.task], timeout=1.0)
-        return self.task.done()
+        return not self.slot.goes_on
 
     async def _run(self) -> None:
         current_slot.set(self.slot)
@@ -96,6 +96,8 @@ class Lane:
                 except ChangeStreamError as error:
                     self.duty.trouble(Scope.READ, error)
         finally:
+            if self.slot.is_stuck:
+                self._stream.outlive()
             await self._stream.aclose()
 
     async def _is_served(self) -> bool:
