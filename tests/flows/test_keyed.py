@@ -159,7 +159,7 @@ async def test_partitions_are_shared_out_evenly_and_stay_where_they_are(stage: S
 
 
 @pytest.mark.parametrize("name", [None, "worker"])
-async def test_a_partition_is_never_had_by_two_whatever_they_are_called(stage: Stage, name: str | None) -> None:
+async def test_a_partition_is_never_had_by_two(stage: Stage, name: str | None) -> None:
     running: dict[str, int] = defaultdict(int)
     handled = 0
 
