@@ -417,6 +417,17 @@ async def test_a_stream_that_goes_away_under_a_reader_is_told(stage: Stage) -> N
 
 
 @BOTH
+async def test_a_full_server_is_drained_by_who_comes_anew(stage: Stage) -> None:
+    await publish(stage, 0, 1)
+    stage.admin.config_set("maxmemory", 1)
+    try:
+        async with stage.app.changes(stage.topic, reader="ledger") as changes:
+            assert await take(changes, 2) == [0, 1]
+    finally:
+        stage.admin.config_set("maxmemory", 0)
+
+
+@BOTH
 async def test_a_start_that_is_not_reached_yet_is_the_end(stage: Stage) -> None:
     await publish(stage, 0)
     later = datetime.now(UTC) + timedelta(minutes=1)

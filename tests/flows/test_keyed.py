@@ -402,6 +402,19 @@ async def test_terms_that_cannot_work_are_refused_where_they_are_written(stage: 
         ByKey(coalesce=0)
 
 
+async def test_a_full_server_is_drained_by_who_comes_anew(stage: Stage) -> None:
+    bus = keyed(stage, 2)
+    handled = collecting(bus)
+    for n in range(6):
+        await bus.publish({"n": n}, key=f"k{n}")
+    stage.admin.config_set("maxmemory", 1)
+    try:
+        async with at_work(stage, bus):
+            await stage.until(lambda: len(handled) == 6)
+    finally:
+        stage.admin.config_set("maxmemory", 0)
+
+
 async def test_partitions_that_a_server_forgot_are_read_on_from_their_beginning(stage: Stage) -> None:
     bus = keyed(stage, 2, start="latest")
     handled = collecting(bus)
