@@ -349,7 +349,25 @@ async def test_a_pause_stops_every_partition_until_it_is_taken_back(stage: Stage
         await stage.until(lambda: handled == {"a": [1]})
 
 
-async def test_another_number_of_partitions_is_refused_until_it_was_changed(stage: Stage) -> None:
+async def test_who_publishes_by_the_old_number_meanwhile_is_told_of(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.keyed.keyed_bus._CHECK_SECONDS", 1.0)
+    bus, publisher = keyed(stage, 4), keyed(stage, 4)
+    await publisher.publish_many([])  # it has asked for the number, and does not ask again for a while
+    changing = asyncio.create_task(bus.repartition(2))  # type: ignore[attr-defined]
+    await stage.until(lambda: stage.admin.get(keys.partitions(stage.topic)) == b"2")
+    await publisher.publish({"n": 0}, key="a")
+    with pytest.raises(TopicError, match="has 2 partitions now, but somebody published for 4 meanwhile"):
+        await changing
+    with pytest.raises(ConfigurationError, match="has 2 partitions"):
+        await publisher.publish({"n": 1}, key="a")
+
+
+async def test_another_number_of_partitions_is_refused_until_it_was_changed(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.keyed.keyed_bus._CHECK_SECONDS", 0.1)
     bus = keyed(stage, 4)
     handled = collecting(bus)
     await bus.publish({"n": 0}, key="a")

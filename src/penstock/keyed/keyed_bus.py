@@ -97,12 +97,24 @@ class KeyedBus(Bus):
         """Have the topic divided into another number of partitions, for buses that are made from then on.
 
         Stop whoever publishes, and let every group handle what is there: it refuses as long as anything is left. Buses
-        of the old number are refused within a few seconds.
+        of the old number are refused within a few seconds; it waits for that, and raises `TopicError` if one of them
+        has published meanwhile: the number is changed then, and what was published may be where nobody reads.
         """
         check_count("repartition(...)", partitions)
-        _check_handled([await self._backend().inspect(name) for name in self.topics])
+        await self._check_handled()
         if not await self._backend().renumber_partitions(self.topic, len(self.topics), partitions):
             raise TopicError(f"topic {self.topic!r} has not {len(self.topics)} partitions: somebody else renumbered it")
+        await asyncio.sleep(1.2 * _CHECK_SECONDS)
+        try:
+            await self._check_handled()
+        except TopicError as error:
+            raise TopicError(
+                f"topic {self.topic!r} has {partitions} partitions now, but somebody published for {len(self.topics)}"
+                f" meanwhile: {error}"
+            ) from error
+
+    async def _check_handled(self) -> None:
+        _raise_if_left([await self._backend().inspect(name) for name in self.topics])
 
     async def work(self, stop: asyncio.Event, keeper: LeaseKeeper, concurrency: int) -> None:
         """Deliver to the handlers until `stop` is set, then drain. `Penstock.run` calls this."""
@@ -188,7 +200,7 @@ class KeyedBus(Bus):
             self._checked_at = now
 
 
-def _check_handled(partitions: list[TopicFacts]) -> None:
+def _raise_if_left(partitions: list[TopicFacts]) -> None:
     """Refuse if a group that reads any of them has something left in one of them; or if there is none to read it."""
     groups = {group.name for partition in partitions for group in partition.groups}
     for partition in partitions:
