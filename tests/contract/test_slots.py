@@ -111,7 +111,7 @@ async def live_in_sequence(backend: Any, topic: str, reader: str, ids: list[str]
     await backend.advance(topic, reader, token, expected="0-0", to="9999999999999-0")
     await backend.place_reader(topic, reader, token, Position(ids[-1], 1, stands.position.epoch), snapshot=True)
     assert await backend.begin_head(topic, reader, token, "9999999999999-1") == 0
-    assert await backend.fail_head(topic, reader, token, "9999999999999-1") == 1
+    assert await backend.fail_head(topic, reader, token, "9999999999999-1", 1) == 1
     letter = DeadLetter(leased(topic, "9999999999999-1"), "why")
     await backend.bury_head(topic, reader, token, letter, expected=ids[-1])
     assert await backend.keep_turn(topic, reader, token, HOUR) is True

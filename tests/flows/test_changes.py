@@ -1,6 +1,8 @@
 """A change stream: one message at a time, in order, again until it is acknowledged."""
 
 import asyncio
+import contextlib
+import json
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -186,6 +188,18 @@ async def test_it_reads_ahead_no_further_than_its_buffer(stage: Stage, proxy: Pr
                 assert len(ahead) <= 5
     assert position(stage)[0] == ids[19]
     assert position(stage)[2] == 30
+
+
+async def test_it_reads_ahead_no_more_bytes_than_it_may_however_large_the_first_entries_are(stage: Stage) -> None:
+    payload = json.dumps("x" * 512 * 1024)
+    for _ in range(60):
+        stage.add_raw({"payload": payload})
+    async with stage.app.changes(stage.topic, reader="ledger") as changes:
+        await stage.until(lambda: changes._reading.tenure and len(changes._reading.tenure.ahead))
+        tenure = changes._reading.tenure
+        assert tenure is not None
+        await stage.until(lambda: len(tenure.ahead) >= 32)
+        assert len(tenure.ahead) <= 34, "16 MiB, and what was read last"
 
 
 async def test_an_entry_that_cannot_be_read_stops_the_stream_until_it_is_acknowledged(stage: Stage) -> None:
@@ -400,6 +414,58 @@ async def test_a_stream_that_goes_away_under_a_reader_is_told(stage: Stage) -> N
                 await changes.recv()
         await changes.accept_loss()
         assert await take(changes, 1) == [10]
+
+
+@BOTH
+async def test_a_full_server_is_drained_by_who_comes_anew(stage: Stage) -> None:
+    await publish(stage, 0, 1)
+    stage.admin.config_set("maxmemory", 1)
+    try:
+        async with stage.app.changes(stage.topic, reader="ledger") as changes:
+            assert await take(changes, 2) == [0, 1]
+    finally:
+        stage.admin.config_set("maxmemory", 0)
+
+
+@BOTH
+async def test_a_start_that_is_not_reached_yet_is_the_end(stage: Stage) -> None:
+    await publish(stage, 0)
+    later = datetime.now(UTC) + timedelta(minutes=1)
+    async with (
+        stage.app.changes(stage.topic, reader="ledger", start=later) as changes,
+        stage.app.changes(f"{stage.topic}:empty", reader="ledger", start="99999999999999-0") as empty,
+    ):
+        await stage.until(lambda: changes._reading.tenure and empty._reading.tenure)
+        await publish(stage, 1)
+        await empty.publish({"n": 2})
+        assert await take(changes, 1) == [1]
+        assert await take(empty, 1) == [2]
+    assert position(stage)[1:] == (2, 0)
+
+
+@BOTH
+@pytest.mark.parametrize("was_idle", [False, True])
+async def test_a_server_that_forgot_everything_is_read_on_from_its_beginning(stage: Stage, was_idle: bool) -> None:
+    forgotten = stage.topic, keys.turn(stage.topic, "ledger")
+    async with stage.app.changes(stage.topic, reader="ledger") as earlier:
+        await earlier.unsubscribe()
+    async with stage.app.changes(stage.topic, reader="ledger", start="latest") as changes:
+        await stage.until(lambda: changes._reading.tenure)
+        if not was_idle:
+            await publish(stage, 0)
+            assert await take(changes, 1) == [0]
+        stage.admin.delete(*forgotten)
+        await publish(stage, 10, 11)
+        numbers: list[int] = []
+        async with asyncio.timeout(15):
+            while numbers[-2:] != [10, 11]:
+                with contextlib.suppress(LeaseLostError):  # the turn is forgotten, too
+                    try:
+                        numbers += await take(changes, 1)
+                    except ChangesLostError:
+                        await changes.accept_loss()
+    assert set(numbers) == {10, 11}
+    assert {one.reason for one in stage.told(Lost)} == {"recreated"}
 
 
 async def test_a_group_that_was_destroyed_is_made_again_where_it_was(stage: Stage) -> None:

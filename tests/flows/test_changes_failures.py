@@ -6,11 +6,12 @@ from itertools import pairwise
 
 import pytest
 
-from penstock import ChangeOptions, Changes, OnFailure, Reject, Retry, Snooze
-from penstock.errors import AckOutOfSequenceError, ChangeMessageError, ConfigurationError
+from penstock import ChangeOptions, Changes, OnFailure, Penstock, Reject, Retry, Snooze
+from penstock.errors import AckOutOfSequenceError, ChangeMessageError, ChangeStreamIOError, ConfigurationError
 from penstock.events import DeadLettered, Failed
 from tests.flows.test_changes import BOTH, position, take
 from tests.flows.test_changes_takeover import Readers, readers
+from tests.support.proxy import Proxy
 from tests.support.stage import Stage
 from tests.support.tailing import publish
 
@@ -72,6 +73,28 @@ async def test_a_failing_head_comes_again_later_and_later_and_stops_the_stream(s
         assert not [one async for one in changes.dead]
         assert [one.attempt for one in stage.told(Failed, "ledger")] == [1, 2, 3, 4, 5]
         assert await take(changes, 2) == [0, 1]
+
+
+async def test_what_was_acknowledged_unheard_is_not_said_to_be_a_dead_letter(
+    stage: Stage, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = await publish(stage, 0, 1, 2)
+    async with Penstock.connect(proxy.url) as app, app.changes(stage.topic, reader="ledger") as changes:
+        assert await take(changes, 1) == [0]
+        change = await changes.recv()
+        assert change is not None
+        monkeypatch.setattr("penstock.backend.redis.links._PATIENCE_SECONDS", 0.1)
+        proxy.refusing = True
+        proxy.drop_reply_to("EVALSHA")
+        with pytest.raises(ChangeStreamIOError):
+            await change.ack()
+        assert position(stage)[0] == ids[1]
+        monkeypatch.undo()
+        proxy.refusing = False
+        with pytest.raises(AckOutOfSequenceError):
+            await change.reject("after all")
+        assert not [one async for one in changes.dead]
+        assert await take(changes, 1) == [2]
 
 
 async def test_its_failures_are_known_to_whoever_takes_over(stage: Stage) -> None:

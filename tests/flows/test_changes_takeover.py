@@ -1,6 +1,7 @@
 """Several processes stand by for one reader: one takes over when another that has the turn dies, freezes or leaves."""
 
 import asyncio
+import os
 import signal
 import subprocess
 import sys
@@ -118,6 +119,45 @@ async def test_who_blocks_its_event_loop_keeps_the_turn(stage: Stage, readers: R
     assert not readers.lines("start", pid=other.pid)
 
 
+FORKED = """
+import asyncio, os, sys
+from penstock import Penstock
+
+app = Penstock.connect(sys.argv[1])
+changes = app.changes(sys.argv[2], reader="ledger")
+
+async def read():
+    async with app, changes:
+        async for change in changes:
+            os.write(1, f"{change.body['n']}\\n".encode())
+            await asyncio.sleep(0.01)
+            await change.ack()
+
+os.fork()
+asyncio.run(read())
+"""
+
+
+async def test_processes_that_were_forked_from_one_that_made_the_stream_take_turns(stage: Stage) -> None:
+    await publish(stage, *range(40))
+    forked = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", FORKED, stage.url, stage.topic),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        start_new_session=True,
+    )
+    given: list[int] = []
+    try:
+        assert forked.stdout is not None
+        async with asyncio.timeout(15):
+            while not given or given[-1] < 39:
+                given.append(int(await forked.stdout.readline()))
+    finally:
+        os.killpg(forked.pid, signal.SIGKILL)
+        await forked.wait()
+    assert given == list(range(40)), "each was given once, to one of them"
+
+
 async def test_what_was_read_ahead_is_not_given_once_the_lease_may_have_run_out(stage: Stage) -> None:
     await publish(stage, *range(5))
     async with stage.app.changes(stage.topic, reader="ledger") as changes, stage.another() as other:
@@ -179,6 +219,42 @@ async def test_who_does_nothing_for_long_loses_the_turn_and_is_told(stage: Stage
             await new.ack()
     assert [one.entry_id for one in stage.told(HandlerStuck)] == [old.entry_id]
     assert [one.entry_ids for one in stage.told(LeaseLost)] == [(old.entry_id,)]
+
+
+HUNG = """
+import asyncio, sys, time
+from datetime import timedelta
+from penstock import ChangeOptions, Penstock
+
+async def main():
+    options, lease = ChangeOptions(timeout=timedelta(seconds=0.5)), timedelta(seconds=0.6)
+    async with Penstock.connect(sys.argv[1]) as app:
+        async with app.changes(sys.argv[2], reader="ledger", lease=lease, options=options) as changes:
+            waiting = asyncio.create_task(changes.recv())
+            await asyncio.sleep(1.5)
+            print("hangs", flush=True)
+            time.sleep(60)
+
+asyncio.run(main())
+"""
+
+
+async def test_an_event_loop_that_hangs_while_it_waits_for_a_message_does_not_keep_the_turn(stage: Stage) -> None:
+    hung = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", HUNG, stage.url, stage.topic),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+    )
+    try:
+        assert hung.stdout is not None
+        await hung.stdout.readline()
+        assert stage.admin.hget(keys.turn(stage.topic, "ledger"), "holder"), "waiting for long is a sign of life"
+        await publish(stage, 0)
+        async with asyncio.timeout(5), stage.app.changes(stage.topic, reader="ledger") as changes:
+            assert await changes.recv() is not None
+    finally:
+        hung.kill()
+        await hung.wait()
 
 
 async def test_only_one_of_many_reads_at_a_time_and_all_get_their_turn(stage: Stage) -> None:

@@ -26,8 +26,8 @@ from penstock import (
     Subscription,
 )
 from penstock.backend import keys
-from penstock.errors import ConfigurationError, HandlerTimeoutError, TopicError
-from penstock.events import DeadLettered, Failed, Lost, PauseChanged, Started
+from penstock.errors import ConfigurationError, EncodeError, HandlerTimeoutError, TopicError
+from penstock.events import DeadLettered, Failed, Lost, PauseChanged, Started, Trouble
 from penstock.keyed.partitions import names_of, partition_of, share_of
 from tests.fault.keyed_worker import PARTITIONS
 from tests.support.sequential import Program, Setup
@@ -158,7 +158,8 @@ async def test_partitions_are_shared_out_evenly_and_stay_where_they_are(stage: S
     await stage.until(lambda: not any(holders(stage, 16)))
 
 
-async def test_a_partition_is_never_had_by_two(stage: Stage) -> None:
+@pytest.mark.parametrize("name", [None, "worker"])
+async def test_a_partition_is_never_had_by_two(stage: Stage, name: str | None) -> None:
     running: dict[str, int] = defaultdict(int)
     handled = 0
 
@@ -173,7 +174,7 @@ async def test_a_partition_is_never_had_by_two(stage: Stage) -> None:
             handled += 1
 
     async with stage.another() as second, stage.another() as third:
-        buses = [keyed(one, 6) for one in (stage, second, third)]
+        buses = [keyed(one, 6, options=Subscription(consumer=name)) for one in (stage, second, third)]
         for bus in buses:
             watching(bus)
         await buses[0].publish_many(Message({"n": n}, key=f"k{n % 50}") for n in range(1200))
@@ -316,6 +317,25 @@ async def test_stopping_lets_what_runs_end_and_frees_the_partitions(stage: Stage
     assert handled == list(range(10))
 
 
+async def test_a_thread_that_goes_on_after_the_end_is_not_followed_before_its_lease(stage: Stage) -> None:
+    bus = keyed(stage, 1, lease=timedelta(seconds=30), options=Subscription(drain=timedelta(seconds=0.1)))
+    begun, may_end = threading.Event(), threading.Event()
+
+    @bus.on(dict)
+    def work(event: Delivery[Any]) -> None:
+        begun.set()
+        may_end.wait(20)
+
+    await bus.publish({"n": 0}, key="a")
+    try:
+        async with at_work(stage, bus):
+            await stage.until(begun.is_set)
+        assert holders(stage, 1) != [None], "another would work on the same key beside it"
+        assert any("did not end in time" in str(one.error) for one in stage.told(Trouble))
+    finally:
+        may_end.set()
+
+
 async def test_a_pause_stops_every_partition_until_it_is_taken_back(stage: Stage) -> None:
     bus = keyed(stage, 2)
     handled = collecting(bus)
@@ -329,10 +349,30 @@ async def test_a_pause_stops_every_partition_until_it_is_taken_back(stage: Stage
         await stage.until(lambda: handled == {"a": [1]})
 
 
-async def test_another_number_of_partitions_is_refused_until_it_was_changed(stage: Stage) -> None:
+async def test_who_publishes_by_the_old_number_meanwhile_is_told_of(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.keyed.keyed_bus._CHECK_SECONDS", 1.0)
+    bus, publisher = keyed(stage, 4), keyed(stage, 4)
+    await publisher.publish_many([])  # it has asked for the number, and does not ask again for a while
+    changing = asyncio.create_task(bus.repartition(2))  # type: ignore[attr-defined]
+    await stage.until(lambda: stage.admin.get(keys.partitions(stage.topic)) == b"2")
+    await publisher.publish({"n": 0}, key="a")
+    with pytest.raises(TopicError, match="has 2 partitions now, but somebody published for 4 meanwhile"):
+        await changing
+    with pytest.raises(ConfigurationError, match="has 2 partitions"):
+        await publisher.publish({"n": 1}, key="a")
+
+
+async def test_another_number_of_partitions_is_refused_until_it_was_changed(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.keyed.keyed_bus._CHECK_SECONDS", 0.1)
     bus = keyed(stage, 4)
     handled = collecting(bus)
     await bus.publish({"n": 0}, key="a")
+    with pytest.raises(TopicError, match="not empty"):
+        await bus.repartition(8)  # type: ignore[attr-defined]
     other = keyed(stage, 8)
     collecting(other)
     with pytest.raises(ConfigurationError, match="has 4 partitions, not 8"):
@@ -346,6 +386,12 @@ async def test_another_number_of_partitions_is_refused_until_it_was_changed(stag
         await bus.repartition(8)  # type: ignore[attr-defined]
     async with at_work(stage, bus):
         await stage.until(lambda: handled == {"a": [0, 1]})
+    for number in range(4):
+        stage.admin.xgroup_create(f"{stage.topic}:p{number}", "late", "$")
+    stage.admin.xgroup_destroy(bus.topics[partition_of("a", 4)], "late")
+    with pytest.raises(TopicError, match="'late' has not handled"):
+        await bus.repartition(8)  # type: ignore[attr-defined]
+    stage.admin.xgroup_create(bus.topics[partition_of("a", 4)], "late", "$")
     await bus.repartition(8)  # type: ignore[attr-defined]
     with pytest.raises(TopicError, match="renumbered"):
         await bus.repartition(8)  # type: ignore[attr-defined]
@@ -374,8 +420,36 @@ async def test_terms_that_cannot_work_are_refused_where_they_are_written(stage: 
         ByKey(coalesce=0)
 
 
+async def test_a_full_server_is_drained_by_who_comes_anew(stage: Stage) -> None:
+    bus = keyed(stage, 2)
+    handled = collecting(bus)
+    for n in range(6):
+        await bus.publish({"n": n}, key=f"k{n}")
+    stage.admin.config_set("maxmemory", 1)
+    try:
+        async with at_work(stage, bus):
+            await stage.until(lambda: len(handled) == 6)
+    finally:
+        stage.admin.config_set("maxmemory", 0)
+
+
+async def test_partitions_that_a_server_forgot_are_read_on_from_their_beginning(stage: Stage) -> None:
+    bus = keyed(stage, 2, start="latest")
+    handled = collecting(bus)
+    async with at_work(stage, bus):
+        names = names_of(stage.topic, 2)
+        await stage.until(lambda: stage.admin.exists(*names) == 2)  # they are when they are read
+        stage.admin.delete(*names, *(keys.turn(name, "g") for name in names))
+        for n in range(6):
+            await bus.publish({"n": n}, key=f"k{n}")
+        await stage.until(lambda: sorted(handled) == [f"k{n}" for n in range(6)])
+
+
 async def test_what_has_no_order_is_refused(stage: Stage) -> None:
     bus = keyed(stage)
+    for key in ("", 5, b"a", "\ud800"):
+        with pytest.raises(EncodeError, match="key"):
+            await bus.publish({"n": 1}, key=key)  # type: ignore[arg-type]
     with pytest.raises(ConfigurationError, match="without delay"):
         await bus.publish({}, key="a", sending=Sending(delay=timedelta(seconds=1)))
 

@@ -101,7 +101,7 @@ VERBS: dict[str, Call] = {
     "unsubscriptions": lambda b, t: b.unsubscriptions(t, "r"),
     "stand": lambda b, t: b.stand(t, "r", 1, "0", 0),
     "begin_head": lambda b, t: b.begin_head(t, "r", 1, "1-1"),
-    "fail_head": lambda b, t: b.fail_head(t, "r", 1, "1-1"),
+    "fail_head": lambda b, t: b.fail_head(t, "r", 1, "1-1", 1),
     "bury_head": lambda b, t: b.bury_head(t, "r", 1, DeadLetter(leased(t), "why"), expected="0-0"),
     "place_reader": lambda b, t: b.place_reader(t, "r", 1, Position("1-1", 1, "e")),
     "forget_reader": lambda b, t: b.forget_reader(t, "r"),

@@ -30,6 +30,9 @@ class Standing(Struct, frozen=True):
     snapshot: bool = False
     """It was placed where a snapshot was taken, once."""
 
+    unsubscriptions: int = 0
+    """How often the reader was removed: what `stand` is to be told from now on."""
+
     told_upto: str = ""
     """What was deleted one by one up to this id is not missing: it was gone when the reader began. For readers whose
     entries nobody counted."""

@@ -47,6 +47,9 @@ class Acks:
         """Up to there the holder is done."""
 
         self._known = place
+        self._buried = ""
+        """The last entry that was to go to the dead letters: should that not be heard, it may be there."""
+
         self._unknown = 0
         self._flushing: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -134,14 +137,19 @@ class Acks:
             raise error
 
     async def _move(self, to: Place, entries: int, letter: DeadLetter | None = None) -> None:
+        is_said_again = letter is None or self._buried == to.id
+        if letter is not None:
+            self._buried = to.id
         try:
             try:
                 await self._try(to, entries, letter)
             except ServerUnreachableError:
                 # It counts once: if the first did, the position is there already.
+                is_said_again = True
                 await self._try(to, entries, letter)
         except AckOutOfSequenceError as error:
-            if error.actual != to.id:
+            # An ack that was not heard may have moved it, too: then there is no letter.
+            if error.actual != to.id or not is_said_again:
                 raise
         except (ServerError, TopicError) as error:
             turn = self._turn

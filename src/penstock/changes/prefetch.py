@@ -17,6 +17,8 @@ from penstock.options import ChangeOptions
 
 _BREAKS = frozenset({"rolled back", "recreated", "gone"})
 _BYTES_AT_ONCE = 1024 * 1024
+_UNKNOWN_BYTES = 64 * 1024
+"""What an entry is taken to have before any was seen: the first read is of a few, whatever they are."""
 
 
 class _Run:
@@ -58,7 +60,7 @@ class Prefetch:
         self._current: _Run | None = None
         self._count = 0
         self._bytes = 0.0
-        self._mean = 0.0
+        self._mean = float(_UNKNOWN_BYTES)
         self._wanted = asyncio.Event()
         self._is_behind = True
         self._has_read = False

@@ -28,6 +28,7 @@ from penstock.changes.waiting import Waiting
 from penstock.continuity.place import FIRST_ID, Place
 from penstock.delivery.duty import Duty
 from penstock.delivery.janitor import Janitor
+from penstock.delivery.plan import unique_consumer
 from penstock.errors import (
     AckOutOfSequenceError,
     AuthenticationError,
@@ -62,6 +63,7 @@ class Reading:
         self, terms: Terms, ground: Ground, opening: Opening, stream: Settles, turn: Turn | None = None
     ) -> None:
         self.terms = terms
+        self._holder = ""
         self._given = turn
         self._was_held = False
         self._ground = ground
@@ -71,6 +73,12 @@ class Reading:
         self._keeper: TurnKeeper
         self._bells: Bells
         self._unsubscriptions: int | None = None
+        self.has_stood = False
+        """The server has, or had, a place for the reader."""
+
+        self._epoch = ""
+        """Of the stream that we stood in last; empty if it is told that it is gone."""
+
         self._pace = Pace()
         self._task: asyncio.Task[None] | None = None
         self.waiting = Waiting()
@@ -86,12 +94,16 @@ class Reading:
         self.is_leaving = False
         """Nothing more is to be begun."""
 
+        self.is_outlived = False
+        """What was begun goes on without us: the turn is not left to others before its lease runs out."""
+
         self._is_told_stuck = False
 
     def start(self) -> bool:
         """Begin, unless it has begun, or ended; False then."""
         if self._task is not None or self.is_ended:
             return False
+        self._holder = unique_consumer(self.terms.holder)
         self._task = asyncio.get_running_loop().create_task(self._run())
         return True
 
@@ -162,15 +174,17 @@ class Reading:
         turn = (tenure.turn.topic, tenure.turn.reader, tenure.turn.token)
         try:
             await self._backend.place_reader(*turn, to, snapshot=snapshot, told_upto=told_upto)
+            self._epoch = to.epoch
         finally:
             tenure.over.set()
             self._close(tenure)
 
-    async def mark(self, tenure: Tenure, entry_id: str, *, failed: bool) -> int:
-        """Note that work on a message begins, or failed; how often it failed by now."""
-        turn = tenure.turn
-        note = self._backend.fail_head if failed else self._backend.begin_head
-        return await note(turn.topic, turn.reader, turn.token, entry_id)
+    async def mark(self, tenure: Tenure, entry_id: str, *, failed: int = 0) -> int:
+        """Note that work on a message begins, or that this attempt at it failed; how often it failed by now."""
+        turn, backend = tenure.turn, self._backend
+        if failed:
+            return await backend.fail_head(turn.topic, turn.reader, turn.token, entry_id, failed)
+        return await backend.begin_head(turn.topic, turn.reader, turn.token, entry_id)
 
     def failed(self, tenure: Tenure, error: PenstockError) -> None:
         """What is done could not be made known: if we are not where we believed to be, find out where."""
@@ -217,7 +231,7 @@ class Reading:
                 self.is_ended = True  # it is for others to say who goes on
             return given
         while True:
-            got = await take(self._backend, terms.topic, terms.reader, terms.holder, terms.lease)
+            got = await take(self._backend, terms.topic, terms.reader, self._holder, terms.lease)
             if isinstance(got, Turn):
                 return got
             await asyncio.sleep(min(got.total_seconds(), _STANDBY_SECONDS * random.uniform(0.75, 1)))
@@ -229,7 +243,7 @@ class Reading:
         self.waiting.touch()
         self._keeper.keep(turn)
         janitor = asyncio.get_running_loop().create_task(self._janitor().run())
-        self.tell(Started, self.terms.holder)
+        self.tell(Started, self._holder)
         try:
             while not turn.is_lost and not self.is_ended:
                 await self._stand(turn)
@@ -238,20 +252,19 @@ class Reading:
         finally:
             janitor.cancel()
             self._keeper.drop(turn)
-            if not turn.is_lost:
+            if not turn.is_lost and not self.is_outlived:
                 await self._leave(turn)
-            self.tell(Stopped, self.terms.holder)
+            self.tell(Stopped, self._holder)
 
     async def _stand(self, turn: Turn) -> None:
         terms = self.terms
-        standing = await self._backend.stand(
-            terms.topic, terms.reader, turn.token, terms.start, self._unsubscriptions or 0
-        )
+        # Should the server have lost all that it knew of the reader, then whatever is there is new to it.
+        start = FIRST_ID if self.has_stood else terms.start
+        standing = await self._backend.stand(terms.topic, terms.reader, turn.token, start, self._unsubscriptions or 0)
         if standing is None:
             self.is_ended = True  # somebody else has unsubscribed the reader
             return
-        if standing.restored:
-            self.tell(GroupRestored, standing.position.id, True)
+        self._begun(standing)
         tenure = self.tenure = self._tenure(turn, standing)
         self._pace.succeeded()
         self.waiting.wake()
@@ -259,6 +272,14 @@ class Reading:
             await self._read(tenure)
         finally:
             self._close(tenure)
+
+    def _begun(self, standing: Standing) -> None:
+        epoch = standing.position.epoch
+        if standing.restored:
+            self.tell(GroupRestored, standing.position.id, True)
+        if self._epoch and epoch != self._epoch:  # and the reader's place was lost with it, or we would stand there
+            self.tell(Lost, FIRST_ID, FIRST_ID, None, "recreated")
+        self.has_stood, self._epoch, self._unsubscriptions = True, epoch, standing.unsubscriptions
 
     def _tenure(self, turn: Turn, standing: Standing) -> Tenure:
         terms, place = self.terms, Place.at(standing.position)
@@ -294,6 +315,7 @@ class Reading:
                     continue
                 if gap is not None:
                     self.tell(Lost, gap.after, gap.upto or FIRST_ID, gap.count, gap.reason)
+                    self._epoch = ""
                     return
                 await over
         finally:
@@ -311,14 +333,18 @@ class Reading:
 
     def _is_given_up(self) -> bool:
         """Asked by the thread that keeps the turn."""
+        self.waiting.call()
         idle, tenure = self.waiting.idle_seconds, self.tenure
         if idle <= self.terms.options.timeout.total_seconds():
             self._is_told_stuck = False
             return False
         change = tenure.in_hand if tenure is not None else None
-        if change is not None and not self._is_told_stuck:
+        if not self._is_told_stuck:
             self._is_told_stuck = True
-            self.tell(HandlerStuck, change.id, change.entry_id, idle, False)
+            if change is not None:
+                self.tell(HandlerStuck, change.id, change.entry_id, idle, False)
+            else:
+                self.trouble(Scope.LEASE, PenstockError(f"no sign of life for {idle:.0f} s: the turn is for others"))
         return True
 
     def _on_lost(self) -> None:

@@ -61,7 +61,7 @@ class Settling:
         delay = outcome.delay if isinstance(outcome, RetryAfter) else self._retry.delay(attempt)
         if not isinstance(cause, Snooze):
             try:
-                attempt = 1 + await self._reading.mark(tenure, head.id, failed=True)
+                attempt = 1 + await self._reading.mark(tenure, head.id, failed=attempt)
             except PenstockError as refused:
                 self._failed(tenure, refused, f"cannot note that {entry_id} failed")
         head.put_off(attempt, delay.total_seconds())
@@ -84,7 +84,7 @@ class Settling:
         return True
 
     async def _is_worth_a_try(self, tenure: Tenure, head: Head) -> bool:
-        failures = await self._reading.mark(tenure, head.id, failed=False)
+        failures = await self._reading.mark(tenure, head.id)
         head.is_marked = True
         head.change = structs.replace(head.change, attempt=failures + 1)  # type: ignore[type-var]
         if not self._buries or failures < self._retry.attempts:

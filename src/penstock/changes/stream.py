@@ -46,6 +46,11 @@ class ChangeStream(Generic[T]):
         """Call these when it begins to read, and when it has ended."""
         self._opened, self._closed = opened, closed
 
+    @property
+    def has_stood(self) -> bool:
+        """It has read, or could have: the server has, or had, a place for its reader."""
+        return self._reading.has_stood
+
     async def recv(self) -> Change[T] | None:
         """The next message; the same one again until it is settled. None once the stream is closed.
 
@@ -108,6 +113,10 @@ class ChangeStream(Generic[T]):
     def leave(self) -> None:
         """Have `serve` begin nothing more, and return when what it does is done. Who waits there still waits."""
         self._reading.is_leaving = True
+
+    def outlive(self) -> None:
+        """What was begun may go on after `aclose`: that leaves nothing to others then before the lease runs out."""
+        self._reading.is_outlived = True
 
     async def ack(self, entry_id: str, *, token: int | None = None) -> None:
         """The message that `recv` returned is done; its UUID will do, too. The server knows it when this returns.

@@ -4,10 +4,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from penstock.backend import keys
-from penstock.delivery.plan import Plan, unique_consumer
+from penstock.delivery.plan import Plan
 from penstock.options import LEASE, ChangeOptions, Subscription, check_count, check_duration, check_kind, check_name
-
-_LONGEST_NAME = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +24,8 @@ class Terms:
     buffer_bytes: int = 16 * 1024 * 1024
 
     holder: str = ""
-    """Of this stream alone: two of one name would share the turn. What is given is made so."""
+    """Shown to people. What the server is told is made unique when reading begins: two of one name, as of a process
+    that was forked since, would share the turn."""
 
     def __post_init__(self) -> None:
         keys.check_topic(self.topic)
@@ -37,11 +36,9 @@ class Terms:
         check_kind("options", self.options, ChangeOptions)
         if self.holder:
             check_name("holder", self.holder)
-        given = f"{self.holder[:_LONGEST_NAME]}@" if self.holder else ""
-        object.__setattr__(self, "holder", given + unique_consumer())
 
     @property
     def plan(self) -> Plan:
         """The same for those who look after the topic."""
         kept = Subscription(retention=self.options.retention, dead_letters=self.options.dead_letters)
-        return Plan(topic=self.topic, group=self.reader, lease=self.lease, options=kept, consumer=self.holder)
+        return Plan(topic=self.topic, group=self.reader, lease=self.lease, options=kept)

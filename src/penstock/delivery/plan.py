@@ -12,6 +12,7 @@ from penstock.errors import ConfigurationError
 from penstock.options import LEASE, Retry, Subscription, check_count, check_duration, check_kind
 
 _1970 = datetime(1970, 1, 1, tzinfo=UTC)
+_LONGEST_SHOWN = 128
 _ENTRY_ID = re.compile(r"[0-9]{1,20}(-[0-9]{1,20})?")
 
 
@@ -52,10 +53,11 @@ class Plan:
         return keys.retry(self.topic, self.group), self.topic
 
 
-def unique_consumer() -> str:
-    """A name no other process has, and in which an operator sees where it runs."""
+def unique_consumer(given: str = "") -> str:
+    """A name no other process has, and in which an operator sees where it runs, and the name that was given."""
     host = re.sub(r"[^A-Za-z0-9_-]", "-", socket.gethostname())[:64]
-    return f"{host}.{os.getpid()}.{secrets.token_hex(4)}"
+    shown = f"{given[:_LONGEST_SHOWN]}@" if given else ""
+    return f"{shown}{host}.{os.getpid()}.{secrets.token_hex(4)}"
 
 
 def start_id(start: str | datetime) -> str:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
+from penstock.backend.facts import TopicFacts
 from penstock.bus.bus import Bus
 from penstock.bus.publisher import Receipt, as_message
 from penstock.changes.ground import Ground, Tools
@@ -14,9 +15,10 @@ from penstock.changes.opening import Opening
 from penstock.changes.stream import ChangeStream
 from penstock.changes.terms import Terms
 from penstock.changes.turn import Turn
+from penstock.continuity.place import FIRST_ID
 from penstock.delivery.duty import Duty
 from penstock.delivery.leases import LeaseKeeper
-from penstock.delivery.plan import Plan
+from penstock.delivery.plan import Plan, unique_consumer
 from penstock.delivery.threads import HandlerThreads
 from penstock.errors import ConfigurationError, PenstockError, TopicError
 from penstock.events import Listeners, Started, Stopped
@@ -82,7 +84,7 @@ class KeyedBus(Bus):
 
     def partition_for(self, message: Message[Any]) -> str:
         """The topic that a message belongs to."""
-        return self.topics[partition_of(message.key or message.id, len(self.topics))]
+        return self.topics[partition_of(str(message.key or message.id), len(self.topics))]
 
     async def pause(self) -> None:
         """Have every process of the group stop, within about a second, until `resume`. Survives restarts."""
@@ -95,18 +97,24 @@ class KeyedBus(Bus):
         """Have the topic divided into another number of partitions, for buses that are made from then on.
 
         Stop whoever publishes, and let every group handle what is there: it refuses as long as anything is left. Buses
-        of the old number are refused within a few seconds.
+        of the old number are refused within a few seconds; it waits for that, and raises `TopicError` if one of them
+        has published meanwhile: the number is changed then, and what was published may be where nobody reads.
         """
         check_count("repartition(...)", partitions)
-        for name in self.topics:
-            for group in (await self._backend().inspect(name)).groups:
-                if group.next_id is not None:
-                    raise TopicError(
-                        f"partition {name!r} is not empty: group {group.name!r} has not handled {group.next_id} yet;"
-                        " let it, or remove that group, and try again"
-                    )
+        await self._check_handled()
         if not await self._backend().renumber_partitions(self.topic, len(self.topics), partitions):
             raise TopicError(f"topic {self.topic!r} has not {len(self.topics)} partitions: somebody else renumbered it")
+        await asyncio.sleep(1.2 * _CHECK_SECONDS)
+        try:
+            await self._check_handled()
+        except TopicError as error:
+            raise TopicError(
+                f"topic {self.topic!r} has {partitions} partitions now, but somebody published for {len(self.topics)}"
+                f" meanwhile: {error}"
+            ) from error
+
+    async def _check_handled(self) -> None:
+        _raise_if_left([await self._backend().inspect(name) for name in self.topics])
 
     async def work(self, stop: asyncio.Event, keeper: LeaseKeeper, concurrency: int) -> None:
         """Deliver to the handlers until `stop` is set, then drain. `Penstock.run` calls this."""
@@ -120,7 +128,8 @@ class KeyedBus(Bus):
         self._is_running = True
         try:
             route = self._handlers.route(threads, options.unhandled)
-            plan = replace(self._terms, topic=self.topic, consumer="")
+            # Whoever has the same name has the same turns: of a name that was given, there may be two.
+            plan = replace(self._terms, topic=self.topic, consumer=unique_consumer(options.consumer or ""))
             duty = Duty(plan, tools.backend, self._listeners)
             duty.tell(Started, plan.consumer)
             crew = Crew(self.topic, list(self.topics), duty, tools, self._opener(plan, tools, route.one))
@@ -141,24 +150,28 @@ class KeyedBus(Bus):
             dead_letters=plan.options.dead_letters,
         )
         listeners: Listeners = self._listeners
+        streams: dict[int, ChangeStream[Any]] = {}
+        known: set[int] = set()
 
         async def opened() -> Tools:
             return tools
 
         def open_lane(number: int, turn: Turn) -> Lane:
             name = self.topics[number]
+            if number in streams and streams[number].has_stood:
+                known.add(number)
             terms = Terms(
                 topic=name,
                 reader=plan.group,
-                start=plan.start,
+                # Of one that we have read before, nothing is to be passed by, whatever the server has forgotten.
+                start=FIRST_ID if number in known else plan.start,
                 lease=plan.lease,
                 coalesce=self._ordering.coalesce,
                 options=options,
                 buffer_bytes=max(1024 * 1024, _BUFFER_BYTES // len(self.topics)),
             )
-            stream: ChangeStream[Any] = ChangeStream(
-                terms, Ground(opened, listeners), Opening(name, self._wires[name]), turn
-            )
+            ground, opening = Ground(opened, listeners), Opening(name, self._wires[name])
+            stream = streams[number] = ChangeStream(terms, ground, opening, turn)
             duty = Duty(replace(plan, topic=name), tools.backend, listeners)
             return Lane(number, duty, stream, handle)
 
@@ -185,6 +198,20 @@ class KeyedBus(Bus):
         if now - self._checked_at >= _CHECK_SECONDS:
             await check_partitions(await self._open_tools(), self.topic, len(self.topics))
             self._checked_at = now
+
+
+def _raise_if_left(partitions: list[TopicFacts]) -> None:
+    """Refuse if a group that reads any of them has something left in one of them; or if there is none to read it."""
+    groups = {group.name for partition in partitions for group in partition.groups}
+    for partition in partitions:
+        came_to = {group.name: group.next_id for group in partition.groups}
+        for group in sorted(groups) or ["(none yet)"]:
+            left = came_to.get(group, partition.first_id)
+            if left is not None:
+                raise TopicError(
+                    f"partition {partition.topic!r} is not empty: group {group!r} has not handled {left} yet; let it,"
+                    " or remove that group, and try again"
+                )
 
 
 def _refuse(plan: Plan) -> None:

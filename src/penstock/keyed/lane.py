@@ -83,7 +83,7 @@ class Lane:
         if not self.task.done():
             self.slot.end()
             await asyncio.wait([self.task], timeout=1.0)
-        return self.task.done()
+        return not self.slot.goes_on
 
     async def _run(self) -> None:
         current_slot.set(self.slot)
@@ -91,15 +91,23 @@ class Lane:
         try:
             while not self._is_stopping:
                 try:
-                    await self._stream.serve(self._handled)
-                except ChangesLostError:
-                    await self._stream.accept_loss()  # it is told: nothing of ours can bring them back
+                    if await self._is_served():
+                        return
                 except ChangeStreamError as error:
                     self.duty.trouble(Scope.READ, error)
-                else:
-                    return
         finally:
+            if self.slot.is_stuck:
+                self._stream.outlive()
             await self._stream.aclose()
+
+    async def _is_served(self) -> bool:
+        """Serve until there is no more to be served; False if something was missing, and it is to go on behind that."""
+        try:
+            await self._stream.serve(self._handled)
+        except ChangesLostError:
+            await self._stream.accept_loss()  # it is told: nothing of ours can bring them back
+            return False
+        return True
 
     async def _handled(self, change: Change[Any]) -> BaseException | None:
         """Why the handler failed; None if it did not."""

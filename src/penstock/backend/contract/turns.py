@@ -66,15 +66,15 @@ class TakesTurns(Protocol):
         ...
 
     async def begin_head(self, topic: str, reader: str, token: int, entry_id: str) -> int:
-        """Note that work begins on the next entry; how often it failed by now. Atomic; counts once.
+        """Note that work begins on the next entry; how often it failed by now. Atomic, idempotent.
 
-        If it is noted a second time, and was neither acknowledged, failed nor left in good order between, then whoever
-        had begun it is dead, and that counts as a failure. Raises `LeaseLostError` if the turn is not ours.
+        If another holder of the turn had noted it, and it was neither acknowledged, failed nor left in good order
+        since, then that holder is dead, and that counts as a failure. Raises `LeaseLostError` if the turn is not ours.
         """
         ...
 
-    async def fail_head(self, topic: str, reader: str, token: int, entry_id: str) -> int:
-        """Note that work on the next entry failed; how often by now. Atomic; counts once, as `begin_head`."""
+    async def fail_head(self, topic: str, reader: str, token: int, entry_id: str, attempt: int) -> int:
+        """Note that this attempt at the next entry failed; how often it did by now. Atomic, idempotent."""
         ...
 
     async def bury_head(

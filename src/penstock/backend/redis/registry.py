@@ -12,7 +12,10 @@ class Registry(Verbs):
 
     async def register(self, topic: str) -> None:
         keys.check_topic(topic)
-        await self._links.command(f"cannot register {topic!r}", "SADD", keys.TOPICS, topic)
+        doing = f"cannot register {topic!r}"
+        # A full server refuses to be told what it knows; but it can be asked, and drained.
+        if not await self._links.command(doing, "SISMEMBER", keys.TOPICS, topic):
+            await self._links.command(doing, "SADD", keys.TOPICS, topic)
 
     async def topics(self) -> list[str]:
         found: set[str] = set()

@@ -26,9 +26,11 @@ class Sharing(Verbs):
         whole_number("the number of partitions", count)
         key = keys.partitions(topic)
         doing = f"cannot note the partitions of {topic!r} in {key}"
-        # Two commands will do: whoever sets it first, all are told the same.
-        await self._links.command(doing, "SET", key, count, "NX")
-        noted: bytes = await self._links.command(doing, "GET", key) or str(count).encode()
+        # Whoever sets it first, all are told the same. Asked first: a full server refuses to be told what it knows.
+        noted: bytes | None = await self._links.command(doing, "GET", key)
+        if noted is None:
+            await self._links.command(doing, "SET", key, count, "NX")
+            noted = await self._links.command(doing, "GET", key) or str(count).encode()
         if not noted.isdigit():
             raise TopicError(f"{key} holds no number of partitions of topic {topic!r}, but {noted[:40]!r}: remove it")
         return int(noted)

@@ -70,7 +70,7 @@ class Turns(Verbs):
                 f"consumers read topic {topic!r} with the group {reader!r}: a sequential reader needs a name of its own"
             )
         _check_held(reply, topic, reader, token, "it reads nothing")
-        _, id, count, epoch, restored, crashed, failed_id, failures, snapshot, told = reply
+        _, id, count, epoch, restored, crashed, failed_id, failures, snapshot, told, unsubscribed = reply
         return Standing(
             Position(id.decode(), int(count), epoch.decode()),
             restored=bool(restored),
@@ -79,6 +79,7 @@ class Turns(Verbs):
             failures=failures,
             snapshot=bool(snapshot),
             told_upto=told.decode(),
+            unsubscriptions=unsubscribed,
         )
 
     async def advance(
@@ -110,14 +111,14 @@ class Turns(Verbs):
     async def begin_head(self, topic: str, reader: str, token: int, entry_id: str) -> int:
         return await self._note_head(topic, reader, token, entry_id, 0)
 
-    async def fail_head(self, topic: str, reader: str, token: int, entry_id: str) -> int:
-        return await self._note_head(topic, reader, token, entry_id, 1)
+    async def fail_head(self, topic: str, reader: str, token: int, entry_id: str, attempt: int) -> int:
+        whole_number("attempt", attempt)
+        return await self._note_head(topic, reader, token, entry_id, attempt)
 
     async def _note_head(self, topic: str, reader: str, token: int, head: str, failed: int) -> int:
         names, head = _checked(topic, reader, token)[1:], entry_id("the entry in hand", head)
         doing = f"cannot note what becomes of {head} for reader {reader!r} of {topic!r}"
-        args = (token, head, failed, secrets.token_hex(8))
-        reply = await self._links.repeatable_script(doing, load("note_head"), names, *args)
+        reply = await self._links.repeatable_script(doing, load("note_head"), names, token, head, failed)
         _check_held(reply, topic, reader, token, f"nothing was noted of {head}")
         return int(reply[1])
 

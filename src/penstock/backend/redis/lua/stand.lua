@@ -6,7 +6,7 @@
 -- Gives {'ok', entry id, how many were ever added up to it (-1 if nobody knows), epoch of the stream of that position,
 -- 1 if the group had vanished and was made again there, 1 if the last holder did not leave, the entry that failed last,
 -- how often, 1 if it was placed where a snapshot was taken, up to which id entries were deleted one by one before the
--- reader began}, {'lost', current token}, {'ended'}, or {'shared'} if consumers read with that group.
+-- reader began, how often the reader was unsubscribed}, {'lost', current token}, {'ended'}, or {'shared'} if consumers read with that group.
 -- Keeps a reader from passing by anything in silence: what is noted beside the stream outlives it, so on another stream
 -- of that name the position is still the one in the old stream, which the caller can tell from the epoch.
 local stream, group = KEYS[1], ARGV[1]
@@ -19,7 +19,8 @@ local turn = redis.call(
   'snapshot'
 )
 if turn[1] ~= ARGV[2] or not turn[2] then return {'lost', turn[1] or ''} end
-if (turn[3] or '0') ~= ARGV[7] then return {'ended'} end
+local unsubscribed = tonumber(turn[3] or 0)
+if unsubscribed > tonumber(ARGV[7]) then return {'ended'} end -- fewer: the server has lost its memory, nobody ended it
 local function less(a, b) -- as digit strings: doubles lose the low digits of 64-bit ids
   local left, right = {string.match(a, '^(%d+)-(%d+)$')}, {string.match(b, '^(%d+)-(%d+)$')}
   for i = 1, 2 do
@@ -55,7 +56,9 @@ if not theirs then
   local done = redis.pcall(unpack(create))
   if done.err then return done end
   local info = facts(redis.call('XINFO', 'STREAM', stream))
-  local id, known = start == '$' and info['last-generated-id'] or start, '-1'
+  local id, known = start, '-1'
+  -- A start that is not reached yet is the end: behind it, the place would look like one of a server that fell back.
+  if not at and (id == '$' or less(info['last-generated-id'], id)) then id = info['last-generated-id'] end
   if restored == 1 then
     known = count
   elseif not info['first-entry'] or not less(id, info['last-generated-id']) then
@@ -83,5 +86,5 @@ if not of or of == epoch then
 end
 return {
   'ok', at, count, of, restored, turn[7] == ARGV[2] and 1 or 0, turn[8] or '', tonumber(turn[9] or 0),
-  turn[11] and 1 or 0, told,
+  turn[11] and 1 or 0, told, unsubscribed,
 }

@@ -1,9 +1,10 @@
 #!lua flags=allow-oom
 -- See how a stream stands for a reader that keeps its own position; gives the stream an epoch if it has none.
 -- KEYS  stream
--- ARGV  the name of our own group, a token to become the epoch, the id of the reader's position
+-- ARGV  the name of our own group, a token to become the epoch, the id of the reader's position; where entries are
+--       wanted, too: from which id on, and how many at most
 -- Gives nothing if there is no stream, else: epoch, oldest id and newest id that are there ('' if none), last id given,
--- highest id deleted, length, how many were ever added, 1 if the entry of that id is there.
+-- highest id deleted, length, how many were ever added, 1 if the entry of that id is there; and the entries, if wanted.
 -- Keeps one moment: from numbers of two moments a loss can seem to be none, or none a loss.
 local stream = KEYS[1]
 if redis.call('EXISTS', stream) == 0 then return {} end
@@ -33,4 +34,5 @@ local oldest, newest = info['first-entry'], info['last-entry']
 return {
   epoch, oldest and oldest[1] or '', newest and newest[1] or '', info['last-generated-id'], info['max-deleted-entry-id'],
   info.length, info['entries-added'], #redis.call('XRANGE', stream, ARGV[3], ARGV[3]),
+  ARGV[4] and redis.call('XRANGE', stream, ARGV[4], '+', 'COUNT', ARGV[5]),
 }
