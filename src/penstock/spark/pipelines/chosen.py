@@ -118,7 +118,7 @@ class Chosen:
 def up_to(batch: Any, end: Place) -> int:
     """How many of some messages are not behind a place."""
     columns = [batch.column(name) for name in Place._fields]
-    return bisect_right(range(batch.num_rows), end, key=lambda row: tuple(column[row].as_py() for column in columns))
+    return bisect_right(range(batch.num_rows), end, key=lambda row: Place(*(each[row].as_py() for each in columns)))
 
 
 @contextmanager
