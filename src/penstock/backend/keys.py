@@ -21,7 +21,7 @@
 | `penstock:{<slot>}:<topic>:steals/<g>`  | hash   | consumer → a counter that rises when entries are taken from it |
 | `penstock:{<slot>}:<topic>:turn/<r>`    | hash   | who may read as r now, with its token, and how far r is |
 | `penstock:{<slot>}:<topic>:valve`       | hash   | how the stream was; within a transaction of Spark's sink only |
-| `penstock:{<slot>}:<topic>:written/<q>/<b>` | set | ids that batch b of Spark query q has written so far |
+| `penstock:{<slot>}:<topic>:written/<q>/<b>` | set | ids that batch b of Spark query q has written: UUIDs as bytes |
 
 | `penstock:topics`                       | set    | the topics we know; alone in a slot of its own |
 

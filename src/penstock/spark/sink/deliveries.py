@@ -39,13 +39,13 @@ from penstock.spark.sink.delivery import (
     Step,
     accounts_for,
     added,
-    appends,
     entry_order,
     is_done,
     may_create,
 )
 from penstock.spark.sink.envelopes import canonical_ids
 from penstock.spark.sink.fence import Fence
+from penstock.spark.sink.identities import as_noted
 from penstock.spark.sink.rows import Rows
 from penstock.spark.sink.valve import Valved, cuts
 from penstock.spark.sink.words import Column, flowing, joined_rows, word, words
@@ -56,7 +56,7 @@ class AtLeastOnce(Mode):
     window = 2000
 
     def request(self, rows: Rows) -> Request:
-        return Request(rows, flowing(appends(rows)), len(rows))
+        return Request(rows, flowing(rows.appends), len(rows))
 
     def settle(self, request: Request, replies: Sequence[Any]) -> None:
         for reply in replies:
@@ -96,15 +96,10 @@ class Batch(Valved):
 
     def as_script(self, request: Request) -> Request:
         at, rows, number = self.attempt, request.rows, request.number
-        stream, names = rows.stream, rows.names
+        stream, names, (lines, count) = rows.stream, rows.names, rows.for_script()
         where = (stream, keys.fence(stream, at.query), keys.written(stream, at.query, at.batch))
-        if b"id" in names:
-            place, (lines, count) = names.index(b"id") + 1, rows.for_script()
-        else:
-            names, place = (), 0
-            lines = [memoryview(word(len(rows))), flowing(words(rows.ids)), flowing(rows.counted())]
-            count = 1 + int(rows.counts.sum()) + 2 * len(rows)
-        arguments = (at.batch, at.remember_ms, may_create(stream), at.token, number, place, len(names))
+        ids = (len(rows), bytes(flowing(as_noted(rows.ids))))
+        arguments = (at.batch, at.remember_ms, may_create(stream), at.token, number, *ids, len(names))
         return Request(rows, self.evalsha(where, (*arguments, *names), lines, count), number=number)
 
     def again(self, link: BlockingLink, unsettled: "list[Request]") -> "list[Request]":

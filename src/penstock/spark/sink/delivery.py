@@ -4,8 +4,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import pyarrow as pa
-
 from penstock.backend import keys
 from penstock.backend.redis import scripts
 from penstock.backend.redis.blocking import BlockingLink
@@ -13,7 +11,7 @@ from penstock.backend.redis.link import pack
 from penstock.backend.redis.links import raised
 from penstock.errors import FencedError, PublishError, ServerUnreachableError
 from penstock.spark.sink.rows import Rows
-from penstock.spark.sink.words import Column, joined_rows, word
+from penstock.spark.sink.words import word
 
 
 @dataclass(frozen=True)
@@ -186,16 +184,6 @@ def accounts_for(link: BlockingLink, stream: str, entry_id: bytes) -> bool:
 def entry_order(entry_id: bytes) -> tuple[int, ...]:
     """Entries of a stream in the order in which they came; no entry comes before all."""
     return tuple(map(int, entry_id.split(b"-"))) if entry_id else ()
-
-
-def appends(rows: Rows) -> Column:
-    """For each row the request that appends it."""
-    head = [b"XADD", rows.stream.encode(), *([] if keys.may_create(rows.stream) else [b"NOMKSTREAM"]), b"*"]
-    start, counts = b"".join(map(word, head)), rows.counts + len(head)
-    if counts.min() == counts.max():
-        return joined_rows([b"*%d\r\n" % counts[0] + start, rows.entries])
-    texts = pa.array(counts).cast(pa.string()).cast(pa.binary())
-    return joined_rows([b"*", texts, b"\r\n" + start, rows.entries])
 
 
 def may_create(stream: str) -> str:

@@ -10,18 +10,18 @@ import pyarrow.compute as pc
 from penstock.errors import EncodeError
 from penstock.message import fields as f
 from penstock.message.headers import write_headers
-from penstock.message.ids import LOWER_SHAPE, SHAPE, canonical, new_id
+from penstock.message.ids import canonical, new_id
 from penstock.message.message import Message
 from penstock.message.strict_json import parse
 from penstock.message.wire import Wire
 from penstock.options import Limits
 from penstock.spark.entries.json_check import find_valid
 from penstock.spark.entries.resp import Spans
+from penstock.spark.sink.identities import uuid_bytes
 from penstock.spark.sink.rows import Rows, column, flat, raw
 from penstock.spark.sink.words import Column, as_binary, flowing, starts, word
 
 _LIMITS = Limits()
-_SHAPE_OF_BYTE = np.frombuffer(LOWER_SHAPE, dtype=np.uint8)
 
 
 def packer(layout: str, dialect: str) -> "Callable[[str, Any], Rows]":
@@ -87,11 +87,8 @@ def canonical_ids(given: Column | None, count: int) -> Column:
     """The ids as canonical UUIDs; rows without one get a new one, and what is no UUID is refused."""
     if given is None:
         return pa.array([new_id().encode() for _ in range(count)], pa.binary())
-    if count and given.null_count == 0 and bool(pc.all(pc.equal(pc.binary_length(given), len(SHAPE))).as_py()):
-        start = int(np.frombuffer(given.buffers()[1], dtype=np.int32)[given.offset])
-        text = np.frombuffer(given.buffers()[2], dtype=np.uint8, count=len(SHAPE) * count, offset=start)
-        if bool((_SHAPE_OF_BYTE[text].reshape(count, -1) == np.frombuffer(SHAPE, dtype=np.uint8)).all()):
-            return given
+    if uuid_bytes(given) is not None:
+        return given
     return pa.array([_own_id(each) for each in given.to_pylist()], pa.binary())
 
 

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from penstock.backend import keys
 from penstock.errors import EncodeError
-from penstock.spark.sink.words import Column, as_binary, flowing, joined_rows, regrouped, word, words
+from penstock.spark.sink.words import Column, as_binary, flowing, in_words, joined_rows, regrouped, word, words
 
 ABOUT_ROWS = frozenset({"stream", "entry_id", "ts", "_corrupt"})
 """Columns that the source makes and that are no field of an entry."""
@@ -33,7 +33,7 @@ class Rows:
     counts: "np.ndarray[Any, Any]"
     """How many fields and values each row has."""
     fields: "Mapping[bytes, Column]" = field(default_factory=dict)
-    """The values of each field as words, null where a row does not have it; empty if `whole` is given."""
+    """The values of each field as bytes, null where a row does not have it; empty if `whole` is given."""
     whole: Column | None = None
     """Each row's fields and values as words."""
     ids: Column | None = None
@@ -46,7 +46,7 @@ class Rows:
         fields = {}
         for name, values in columns:
             if values is not None and values.null_count < len(values):
-                fields[name] = words(values)
+                fields[name] = as_binary(values)
                 counts += 2 if values.null_count == 0 else 2 * values.is_valid().to_numpy(zero_copy_only=False)
         ids, entry_ids = column(window, "id"), column(window, "entry_id")
         return cls(stream, counts, fields, ids=ids, entry_ids=entry_ids).checked()
@@ -74,8 +74,21 @@ class Rows:
         """Each row's fields and values as words."""
         if self.whole is not None:
             return self.whole
-        pieces = [piece for name, values in self.fields.items() for piece in _named(name, values)]
-        return joined_rows(pieces) if pieces else pa.nulls(len(self))
+        return joined_rows(self._pieces()) if self.fields else pa.nulls(len(self))
+
+    @cached_property
+    def appends(self) -> Column:
+        """For each row the request that appends it: the same bytes in whatever window the row comes."""
+        head = [b"XADD", self.stream.encode(), *([] if keys.may_create(self.stream) else [b"NOMKSTREAM"]), b"*"]
+        start, counts = b"".join(map(word, head)), self.counts + len(head)
+        if counts.min() == counts.max():
+            return joined_rows([b"*%d\r\n" % counts[0], start, *self._pieces()])
+        return joined_rows([b"*", as_binary(pa.array(counts)), b"\r\n", start, *self._pieces()])
+
+    def _pieces(self) -> "list[Column | bytes]":
+        if self.whole is not None:
+            return [self.whole]
+        return [piece for name, values in self.fields.items() for piece in _named(name, values)]
 
     @cached_property
     def names(self) -> tuple[bytes, ...]:
@@ -87,7 +100,7 @@ class Rows:
         """The rows as a script takes them, and how many words that is: if all have the same `names`, only the values,
         name by name; else for each row how many words it has, and these."""
         if self.names:
-            return [flowing(values) for values in self.fields.values()], len(self.names) * len(self)
+            return [flowing(words(values)) for values in self.fields.values()], len(self.names) * len(self)
         return [flowing(self.counted())], int(self.counts.sum()) + len(self)
 
     def counted(self) -> Column:
@@ -108,10 +121,9 @@ def _cut(values: Column | None, start: int, length: int) -> Column | None:
 
 
 def _named(name: bytes, values: Column) -> "list[Column | bytes]":
-    """The word of the name before each value, in pieces to be joined."""
-    if values.null_count == 0:
-        return [word(name), values]
-    return [pc.fill_null(joined_rows([word(name), values]), b"")]
+    """The word of the name before the word of each value, in pieces to be joined."""
+    pieces = [word(name), *in_words(values)]
+    return pieces if values.null_count == 0 else [pc.fill_null(joined_rows(pieces), b"")]
 
 
 def windows(batch: Any, topic: str | None, most: int) -> "Iterator[tuple[str, Any]]":

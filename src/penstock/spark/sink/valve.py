@@ -17,9 +17,10 @@ from penstock.backend.redis import scripts
 from penstock.backend.redis.blocking import BlockingLink
 from penstock.backend.redis.link import pack
 from penstock.errors import ServerUnreachableError
-from penstock.spark.sink.delivery import Attempt, Mode, Request, Step, appends
+from penstock.spark.sink.delivery import Attempt, Mode, Request, Step
+from penstock.spark.sink.identities import as_noted
 from penstock.spark.sink.rows import Rows
-from penstock.spark.sink.words import flowing, starts, word, words
+from penstock.spark.sink.words import flowing, word
 
 _log = logging.getLogger("penstock.spark")
 _SILENT, _TALKING = pack("CLIENT", "REPLY", "OFF"), pack("CLIENT", "REPLY", "ON")
@@ -83,18 +84,17 @@ class Valved(Mode):
         at, stream, field = self.attempt, rows.stream, self.field(rows.stream)
         fence = keys.fence(stream, at.query)
         where = (4, stream, keys.valve(stream), fence, keys.written(stream, at.query, at.batch))
-        lines, ids = appends(rows), words(rows.ids) if self.notes_ids else None
+        ids = as_noted(rows.ids) if self.notes_ids else None
         # By their text: a server that had forgotten them would add the rows whatever the fence says.
         opening, noting = (_words("EVAL", scripts.load(name).text, *where) for name in ("sink_open", "sink_note"))
         parts: list[bytes | memoryview] = [_SILENT]
-        bounds, flow, start = starts(lines) - starts(lines)[0], flowing(lines), 0
+        start = 0
         for step in steps:
             count = step.rows - start
             known = [] if ids is None else [bytes(flowing(ids.slice(start, count)))]
-            first = _request(opening, (at.batch, field, step.expects), b"".join(known), len(known) * count)
-            # The ids in one word, which costs the server next to nothing: it is read only if rows did not come.
-            last = _request(noting, (field, step.leaves, at.remember_ms, count, *known))
-            parts += (_MULTI, *first, flow[bounds[start] : bounds[step.rows]], *last, _EXEC)
+            first = _request(opening, at.batch, field, step.expects, count, *known)
+            last = _request(noting, field, step.leaves, at.remember_ms, count, *known)
+            parts += (_MULTI, first, flowing(rows.appends.slice(start, count)), last, _EXEC)
             start = step.rows
         return b"".join((*parts, _TALKING, pack("HGET", fence, field)))
 
@@ -108,8 +108,5 @@ def _words(*values: bytes | str | int) -> tuple[int, bytes]:
     return len(values), b"".join(map(word, values))
 
 
-def _request(
-    head: tuple[int, bytes], arguments: "tuple[bytes | str | int, ...]", more: bytes = b"", count: int = 0
-) -> "tuple[bytes, ...]":
-    """With `more`, which are `count` words."""
-    return b"*%d\r\n" % (head[0] + len(arguments) + count), head[1], *map(word, arguments), more
+def _request(head: tuple[int, bytes], *arguments: bytes | str | int) -> bytes:
+    return b"".join((b"*%d\r\n" % (head[0] + len(arguments)), head[1], *map(word, arguments)))

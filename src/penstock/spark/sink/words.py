@@ -19,16 +19,31 @@ def word(value: bytes | str | int) -> bytes:
 
 def words(values: Column) -> Column:
     """Each value as a word; nulls stay."""
+    return joined_rows(in_words(values))
+
+
+def in_words(values: Column) -> "list[Column | bytes]":
+    """Each value as a word, in pieces to be joined: together with others, so that all are copied once."""
     values = as_binary(values)
-    lengths = as_binary(pc.binary_length(values))
-    return joined_rows([b"$", lengths, _END, values, _END])
+    lengths = pc.binary_length(values)
+    bounds = pc.min_max(lengths)
+    shortest, longest = bounds["min"].as_py(), bounds["max"].as_py()
+    if shortest is not None and shortest == longest:
+        return [b"$%d\r\n" % longest, values, _END]
+    return [b"$", as_binary(lengths), _END, values, _END]
 
 
-def joined_rows(pieces: Sequence[Column | bytes]) -> Column:
+def joined_rows(pieces: "Sequence[Column | bytes]") -> Column:
     """Row by row, the pieces behind each other; bytes are the same in every row. At least one piece is a column."""
-    if len(pieces) == 1:
-        return pieces[0]
-    scalars = [pa.scalar(piece, pa.binary()) if isinstance(piece, bytes) else piece for piece in pieces]
+    merged: list[Column | bytes] = []
+    for piece in pieces:
+        if merged and isinstance(piece, bytes) and isinstance(merged[-1], bytes):
+            merged[-1] += piece
+        else:
+            merged.append(piece)
+    if len(merged) == 1:
+        return merged[0]
+    scalars = [pa.scalar(piece, pa.binary()) if isinstance(piece, bytes) else piece for piece in merged]
     return pc.binary_join_element_wise(*scalars, pa.scalar(b"", pa.binary()))
 
 
