@@ -94,7 +94,9 @@ def replay(
     before = f"; {done.before:,} were there already" if done.before else ""
     console.print(f"Replayed {done.written:,} messages{place} as {id!r}{before}", highlight=False)
     if done.left:
-        warn(f"{done.left:,} messages came to the lake after their day was replayed: another --id brings them")
+        warn(f"{done.left:,} messages came to the lake after the replay was begun: another --id brings them")
+    if done.gone:
+        warn(f"{done.gone:,} messages have left the lake since the replay was begun, and were not brought")
 
 
 def _replay_of(**what: Any) -> "Replay":

@@ -27,33 +27,26 @@ _FIRST_OF_REPEATED = """
         WHERE repeated.topic = raw.topic AND repeated.id = raw.id AND repeated.first <> raw.entry_id
     )
 """
-_DAYS = "SELECT topic, date, count(*) FROM chosen GROUP BY ALL ORDER BY ALL"
 _ORDER = "ts, chosen.seq, entry_id, id"
 # As numbers and texts, and what has no time or number comes last, as in the order.
 _US, _SEQ = "coalesce(epoch_us(ts), 9223372036854775807)", "coalesce(chosen.seq, 9223372036854775807)"
 _PLACE = f"({_US}, {_SEQ}, entry_id, id)"
-_OF_DAY = f"topic = $topic AND date = $date AND {_PLACE} > ($us, $seq, $entry_id, $id)"
-_BEHIND = f"SELECT count(*) FROM chosen WHERE {_OF_DAY}"  # noqa: S608 - our own words
+_DAYS = f"SELECT topic, date, count(*), max({_PLACE}) FROM chosen GROUP BY ALL ORDER BY topic, date"  # noqa: S608 - ours
+_BEHIND = f"topic = $topic AND date = $date AND {_PLACE} > ($us, $seq, $entry_id, $id)"
+# DuckDB makes BETWEEN of two plain comparisons, and then refuses it for rows of values.
+_BETWEEN = f"{_BEHIND} AND coalesce({_PLACE} <= ($end_us, $end_seq, $end_entry_id, $end_id), false)"
+_COUNT_BEHIND = f"SELECT count(*) FROM chosen WHERE {_BEHIND}"  # noqa: S608
 # Rows at one place have one rank, so they are in one part.
 _PARTS = f"""
     SELECT count(*), max(place) FROM (
-        SELECT {_PLACE} AS place, (rank() OVER (ORDER BY {_ORDER}) - 1) // $most AS part FROM chosen WHERE {_OF_DAY}
+        SELECT {_PLACE} AS place, (rank() OVER (ORDER BY {_ORDER}) - 1) // $most AS part FROM chosen WHERE {_BETWEEN}
     ) GROUP BY part ORDER BY part
 """  # noqa: S608
 _MESSAGES = f"""
     SELECT
         {_US} AS us, {_SEQ} AS seq, entry_id, id, type, key, headers, traceparent, tracestate, time, payload
-    FROM chosen WHERE {_OF_DAY} ORDER BY {_ORDER}
+    FROM chosen WHERE {_BETWEEN} ORDER BY {_ORDER}
 """  # noqa: S608
-
-
-@dataclass(frozen=True)
-class Day:
-    """The chosen messages of a topic and a day."""
-
-    topic: str
-    date: str
-    messages: int
 
 
 class Place(NamedTuple):
@@ -66,6 +59,17 @@ class Place(NamedTuple):
 
 
 BEGINNING = Place(-1, 0, "", "")
+
+
+@dataclass(frozen=True)
+class Day:
+    """The chosen messages of a topic and a day."""
+
+    topic: str
+    date: str
+    messages: int
+    end: Place
+    """Of the last one."""
 
 
 class Part(NamedTuple):
@@ -92,27 +96,28 @@ class Chosen:
         repeated = connection.execute("SELECT 1 FROM repeated LIMIT 1").fetchone()
         # As a rule there are none, and to look for each message would cost as much as to read it.
         connection.execute(_CHOSEN.format(where=where) + (_FIRST_OF_REPEATED if repeated else ""))
-        return cls(connection, [Day(*row) for row in connection.execute(_DAYS).fetchall()])
+        found = connection.execute(_DAYS).fetchall()
+        return cls(connection, [Day(topic, date, messages, Place(*end)) for topic, date, messages, end in found])
 
     def parts(self, day: Day, after: Place, most: int) -> list[Part]:
-        """What is behind `after`, in parts of so many messages."""
+        """What is behind `after` up to the end of the day, in parts of so many messages."""
         with _readable(day):
-            found = self._connection.execute(_PARTS, {**_where(day, after), "most": most}).fetchall()
+            found = self._connection.execute(_PARTS, {**_between(day, after), "most": most}).fetchall()
         return [Part(rows, Place(*end)) for rows, end in found]
 
     def behind(self, day: Day, place: Place) -> int:
-        """How many come behind it."""
+        """How many come behind it, also behind the end of the day, if there are some by now."""
         with _readable(day):
-            found = self._connection.execute(_BEHIND, _where(day, place)).fetchone()
+            found = self._connection.execute(_COUNT_BEHIND, _behind(day, place)).fetchone()
         return int(found[0]) if found else 0
 
     def messages(self, day: Day, after: Place) -> Iterator[Any]:
-        """What is behind `after`, in order, some at a time, and where each is: see `up_to`.
+        """What is behind `after` up to the end of the day, in order, some at a time, and where each is: see `up_to`.
 
         Ask for nothing else until you have all that you want.
         """
         with _readable(day):
-            yield from self._connection.sql(_MESSAGES, params=_where(day, after)).to_arrow_reader(ROWS)
+            yield from self._connection.sql(_MESSAGES, params=_between(day, after)).to_arrow_reader(ROWS)
 
 
 def up_to(batch: Any, end: Place) -> int:
@@ -133,5 +138,9 @@ def _readable(day: Day) -> Iterator[None]:
         ) from error
 
 
-def _where(day: Day, after: Place) -> dict[str, Any]:
-    return {"topic": day.topic, "date": day.date, **after._asdict()}
+def _behind(day: Day, place: Place) -> dict[str, Any]:
+    return {"topic": day.topic, "date": day.date, **place._asdict()}
+
+
+def _between(day: Day, after: Place) -> dict[str, Any]:
+    return _behind(day, after) | {f"end_{name}": value for name, value in day.end._asdict().items()}
