@@ -149,7 +149,7 @@ async def live_in_lanes(backend: Any, topic: str, group: str) -> None:
     until_done = Unique(while_in=frozenset({Where.QUEUED, Where.PARKED}))
     for due in (None, HOUR):
         put = await book.put_unique(f"{group}/{due}", group, job := jobs.pop(), lanes[1], until_done, due)
-        assert put[0] == job.id
+        assert put.topic == lanes[1]
     await book.end_unique(f"{group}/{HOUR}", job.id)
     helping = Helping(9, ((0, 9), (1, 9), (2, 9)), Throttle(limit=10, interval_us=1000, burst=10))
     sheaves = await book.read_lanes(lanes, group, "a", helping, NOW)

@@ -304,6 +304,19 @@ async def test_a_window_counts_whatever_became_of_the_job(stage: Stage) -> None:
     assert seen == [1, 3]
 
 
+@BOTH
+async def test_a_job_that_is_enqueued_twice_is_where_it_was_put_first(stage: Stage) -> None:
+    queue, message = stage.jobs(), Message({"n": 1})
+    first = await queue.enqueue(message, unique_key="k", unique=HOUR, priority=LOW)
+    again = await queue.enqueue(message, unique_key="k", unique=HOUR, priority=HIGH)
+    assert (again.id, again.priority, again.entry_id) == (first.id, LOW, first.entry_id)
+    later = Message({"n": 2})
+    scheduled = await queue.enqueue(later, unique_key="l", unique=HOUR, priority=LOW, delay=HOUR)
+    now = await queue.enqueue(later, unique_key="l", unique=HOUR)
+    assert (now.priority, now.entry_id, now.due) == (LOW, None, scheduled.due)
+    assert await again.cancel() is await now.cancel() is JobStatus.CANCELLED
+
+
 async def test_of_many_who_enqueue_at_the_same_time_one_does(stage: Stage) -> None:
     queue = stage.jobs()
     async with stage.another() as elsewhere:

@@ -51,6 +51,16 @@ class Unique(Struct, frozen=True):
     """For so long, wherever it is."""
 
 
+class Placed(NamedTuple):
+    """Where a message was first put."""
+
+    topic: str
+    entry_id: str | None
+    """None if it waits until it is due."""
+
+    due: datetime | None
+
+
 class Located(Struct, frozen=True):
     """A message, as it was found."""
 

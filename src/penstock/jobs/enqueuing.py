@@ -111,9 +111,8 @@ class Enqueuer:
             await self._list(lane)
         if isinstance(put, str):
             return await self._ledger.standing(put, priority)
-        id, where = put
-        entry_id, at = (where, None) if isinstance(where, str) else (None, where)
-        return JobHandle(id, own_type(message), priority, self._ledger, entry_id, at)
+        placed = self._ledger.priority_of(put.topic)
+        return JobHandle(message.id, own_type(message), placed, self._ledger, put.entry_id, put.due)
 
     async def enqueue_many(
         self, messages: Iterable[Message[Any]], priority: Priority, when: When

@@ -35,6 +35,9 @@ class Ledger:
         self.lanes = terms.lanes
         self._priorities = {lane: priority for priority, lane in terms.lanes.items()}
 
+    def priority_of(self, lane: str) -> Priority:
+        return self._priorities[lane]
+
     async def find(self, id: str) -> JobHandle:
         """The job of this id; raises `JobNotFoundError` if nothing is known of it."""
         known = canonical(id) or id

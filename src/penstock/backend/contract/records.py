@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
-from penstock.backend.trail import Located, Unique
+from penstock.backend.trail import Located, Placed, Unique
 from penstock.message.message import Message
 
 
@@ -42,12 +42,12 @@ class KeepsRecords(Protocol):
 
     async def put_unique(
         self, key: str, group: str, message: Message[Any], topic: str, unique: Unique, due: timedelta | datetime | None
-    ) -> tuple[str, str | datetime] | str:
+    ) -> Placed | str:
         """Publish a message, or put it aside until it is `due`, unless another one stands for `key` already.
 
-        Gives its UUID, and its entry id or when it is due; or the UUID of the one that stands for it. Whether that one
-        still does is for `unique` to say: by where it is, or for how long. Atomic. After a lost answer it is sent
-        again, which does no harm.
+        Gives where it was put, which is another place than asked for if it stood for the key before; or the UUID of the
+        one that stands for it. Whether that one still does is for `unique` to say: by where it is, or for how long.
+        Atomic. After a lost answer it is sent again, which does no harm.
         """
         ...
 

@@ -11,7 +11,7 @@ from penstock.backend.redis.records import Records
 from penstock.backend.redis.scheduling import origin_of
 from penstock.backend.redis.scripts import load
 from penstock.backend.redis.verbs import check_names, milliseconds
-from penstock.backend.trail import Unique
+from penstock.backend.trail import Placed, Unique
 from penstock.errors import PublishUnknownError, ServerUnreachableError
 from penstock.message.message import Message
 
@@ -26,7 +26,7 @@ class UniqueVerbs(Records):
 
     async def put_unique(
         self, key: str, group: str, message: Message[Any], topic: str, unique: Unique, due: timedelta | datetime | None
-    ) -> tuple[str, str | datetime] | str:
+    ) -> Placed | str:
         check_names(topic, group)
         trail, known, holder = self._records(), "", ""
         names = [
@@ -44,10 +44,12 @@ class UniqueVerbs(Records):
             except ServerUnreachableError:
                 raise PublishUnknownError(topic, message.id) from None
             text = str(note.decode())
+            if written:
+                return _placed(topic, "lane" if due is None else "parked", text)
             holder, _, place = text.partition(" ")
-            if written or holder == message.id:  # else by the first try, whose answer was lost
-                where = text.rpartition(" ")[2]
-                return message.id, where if due is None else _moment(where)
+            if holder == message.id:  # by the first try, whose answer was lost, or by an earlier call
+                kind, lane, where = place.split(" ")
+                return _placed(trail.lanes[int(lane)], kind, where)
             if await self._stands(group, holder, place, unique):
                 break
             known = text
@@ -77,5 +79,7 @@ class UniqueVerbs(Records):
         return [*head, when.how, when.ms, keep, parcel]
 
 
-def _moment(ms: str) -> datetime:
-    return datetime.fromtimestamp(int(ms) / 1000, UTC)
+def _placed(topic: str, kind: str, where: str) -> Placed:
+    if kind == "lane":
+        return Placed(topic, where, None)
+    return Placed(topic, None, datetime.fromtimestamp(int(where) / 1000, UTC))

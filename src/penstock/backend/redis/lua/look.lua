@@ -37,7 +37,13 @@ for _, row in ipairs(redis.call('XINFO', 'GROUPS', stream)) do
     local passed = whole['entries-added'] - whole.length
     if found['entries-read'] == passed then return 0 end
     redis.call('XGROUP', 'SETID', stream, group, last, 'ENTRIESREAD', string.format('%.0f', passed))
-    local missed = found['entries-read'] and math.max(0, passed - found['entries-read']) or 0
+    local read = found['entries-read'] or nil
+    local server = redis.pcall('INFO', 'server')
+    local run = type(server) == 'string' and string.match(server, 'redis_version:7%.0.*run_id:(%x+)') or nil
+    -- As in watch: what this server forgot at a restart that it had counted was read, and not missed.
+    if run and note.run and note.run ~= run then read = last == note.last and note.read or nil end
+    local missed = read and math.max(0, passed - read) or 0
+    note.run, note.read = run, last == note.last and passed or nil
     note.untold = (note.untold or 0) + missed
     redis.call('HSET', KEYS[2], ARGV[2], cjson.encode(note))
     return missed
