@@ -40,11 +40,13 @@ class Contestant:
     uvloop: bool = False
     is_idle: Callable[[Admin], bool] = group_is_idle
     is_peer: bool = False
+    environment: str = ""
+    """Of a peer that cannot live with the others."""
 
     @property
     def python(self) -> str | None:
         """The interpreter, if it is not ours."""
-        return str(peers.python()) if self.is_peer else None
+        return str(peers.python(self.environment)) if self.is_peer else None
 
 
 _MANY = 1_000_000  # two or three seconds: in less, the first small reads would weigh as much as the rest

@@ -21,6 +21,7 @@ from benchmarks.job import GROUP, TOPIC, Job, Ticks
 from benchmarks.machine import busy_seconds, cpu_seconds, resident_mb, wait_until_quiet
 
 _ROOT = Path(__file__).parent.parent
+_OURS = ("bus", "jobs")
 _LOOK_SECONDS = 0.001
 _PATIENCE_SECONDS = 180.0
 
@@ -83,6 +84,11 @@ class Worker:
 def consume(place: Ground, one: Contestant, messages: int, more: tuple[bytes, ...] = ()) -> Consumed:
     """Fill an empty server, start one worker process, and time it."""
     load(place, one, messages, more)
+    return consume_loaded(place, one, messages)
+
+
+def consume_loaded(place: Ground, one: Contestant, messages: int) -> Consumed:
+    """Start one worker process on a server that holds so many messages, and time it."""
     with worker(place, one) as running:
         running.wait_for(1)
         first = running.look()
@@ -154,7 +160,7 @@ def _environment() -> dict[str, str]:
 def _end(process: "subprocess.Popen[bytes]", one: Contestant) -> None:
     """Politely where politeness was promised: Penstock drains and leaves with 0."""
     if process.poll() is None:
-        process.send_signal(signal.SIGTERM if one.side == "bus" else signal.SIGKILL)
+        process.send_signal(signal.SIGTERM if one.side in _OURS else signal.SIGKILL)
     code = process.wait(60)
-    if one.side == "bus" and code:
+    if one.side in _OURS and code:
         raise RuntimeError(f"{one.name} ended with {code} after SIGTERM")

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from penstock.backend.entry import ClaimedMessage, DeadLetter, Malformed, Park
     from penstock.backend.redis import RedisBackend
     from penstock.bus.bus import Bus
-    from penstock.bus.letters import Letter
     from penstock.bus.publisher import Receipt
     from penstock.changes.change import Change
     from penstock.changes.changes import Changes
@@ -20,8 +19,13 @@ if TYPE_CHECKING:
     from penstock.changes.redis_stream import InitialCursor, RedisChangeStream
     from penstock.continuity.gap import Gap
     from penstock.delivery.delivery import Delivery
+    from penstock.delivery.letters import Letter
     from penstock.delivery.outcome import Reject, Snooze
     from penstock.errors import ChangeStreamError
+    from penstock.jobs.backend import QueueBackend, RedisStreamBackend
+    from penstock.jobs.delivery import JobDelivery
+    from penstock.jobs.job import Job, JobHandle, JobStatus
+    from penstock.jobs.queue import JobQueue
     from penstock.message.message import Message
     from penstock.message.wire import Wire
     from penstock.options import (
@@ -30,13 +34,17 @@ if TYPE_CHECKING:
         ChangeOptions,
         DeadLetterBounds,
         Durability,
+        JobOptions,
         Limits,
         OnFailure,
+        Priority,
+        Rate,
         Retention,
         Retry,
         Sending,
         Subscription,
         Unhandled,
+        Unique,
     )
     from penstock.tail.items import Tailed, Unreadable
     from penstock.tail.places import Cursor, Last
@@ -60,17 +68,27 @@ _HOMES = {
     "Durability": "penstock.options",
     "Gap": "penstock.continuity.gap",
     "InitialCursor": "penstock.changes.redis_stream",
+    "Job": "penstock.jobs.job",
+    "JobDelivery": "penstock.jobs.delivery",
+    "JobHandle": "penstock.jobs.job",
+    "JobOptions": "penstock.options",
+    "JobQueue": "penstock.jobs.queue",
+    "JobStatus": "penstock.jobs.job",
     "Last": "penstock.tail.places",
-    "Letter": "penstock.bus.letters",
+    "Letter": "penstock.delivery.letters",
     "Limits": "penstock.options",
     "Malformed": "penstock.backend.entry",
     "Message": "penstock.message.message",
     "OnFailure": "penstock.options",
     "Park": "penstock.backend.entry",
     "Penstock": "penstock.app",
+    "Priority": "penstock.options",
+    "QueueBackend": "penstock.jobs.backend",
+    "Rate": "penstock.options",
     "Receipt": "penstock.bus.publisher",
     "RedisBackend": "penstock.backend.redis",
     "RedisChangeStream": "penstock.changes.redis_stream",
+    "RedisStreamBackend": "penstock.jobs.backend",
     "Reject": "penstock.delivery.outcome",
     "Retention": "penstock.options",
     "Retry": "penstock.options",
@@ -81,6 +99,7 @@ _HOMES = {
     "Tail": "penstock.tail.tail",
     "Tailed": "penstock.tail.items",
     "Unhandled": "penstock.options",
+    "Unique": "penstock.options",
     "Unreadable": "penstock.tail.items",
     "Wire": "penstock.message.wire",
 }
@@ -101,6 +120,12 @@ __all__ = [
     "Durability",
     "Gap",
     "InitialCursor",
+    "Job",
+    "JobDelivery",
+    "JobHandle",
+    "JobOptions",
+    "JobQueue",
+    "JobStatus",
     "Last",
     "Letter",
     "Limits",
@@ -109,9 +134,13 @@ __all__ = [
     "OnFailure",
     "Park",
     "Penstock",
+    "Priority",
+    "QueueBackend",
+    "Rate",
     "Receipt",
     "RedisBackend",
     "RedisChangeStream",
+    "RedisStreamBackend",
     "Reject",
     "Retention",
     "Retry",
@@ -122,6 +151,7 @@ __all__ = [
     "Tail",
     "Tailed",
     "Unhandled",
+    "Unique",
     "Unreadable",
     "Wire",
     "errors",

@@ -1,7 +1,7 @@
 """The front door: one place to connect, and the faces that share the connection."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import nullcontext
 from datetime import datetime, timedelta
 from types import TracebackType
@@ -11,22 +11,28 @@ from weakref import WeakValueDictionary
 from penstock.backend import keys
 from penstock.backend.base import StreamBackend
 from penstock.backend.redis import RedisBackend
+from penstock.backend.trail import Trail
 from penstock.bus.bus import Bus
 from penstock.changes.changes import Changes
 from penstock.changes.ground import Ground, Tools
 from penstock.changes.opening import Opening
 from penstock.changes.stream import ChangeStream
 from penstock.changes.terms import Terms
+from penstock.delivery.face import Face
 from penstock.delivery.leases import LeaseKeeper
 from penstock.delivery.outcome import Snooze
-from penstock.delivery.plan import Plan, start_id
+from penstock.delivery.plan import Plan, refuse_terms, start_id
 from penstock.delivery.together import run_together
 from penstock.errors import ConfigurationError
 from penstock.events import Listener, Listeners
+from penstock.jobs.host import Host
+from penstock.jobs.processes import HandlerProcesses
+from penstock.jobs.queue import JobQueue
+from penstock.jobs.terms import lanes_of, terms_of
 from penstock.keyed.keyed_bus import KeyedBus
-from penstock.keyed.partitions import names_of
+from penstock.keyed.partitions import names_of, ordering_of
 from penstock.message.wire import Wire
-from penstock.options import LEASE, ByKey, ChangeOptions, Retry, Subscription, check_kind
+from penstock.options import LEASE, ByKey, ChangeOptions, JobOptions, Priority, Retry, Subscription, check_kind
 from penstock.process import spared_by_the_collector, stopped_by_signals
 from penstock.tail.hub import Hub
 from penstock.tail.places import After
@@ -62,8 +68,8 @@ class Penstock:
             self._listeners.listen(Logs() if logs is _LOGS else logs)
         self._wires: dict[str, Wire] = {}
         # Weak, but for those with handlers: a program may ask for a bus each time it publishes.
-        self._faces: WeakValueDictionary[int, Bus] = WeakValueDictionary()
-        self._handled: list[Bus] = []
+        self._faces: WeakValueDictionary[int, Face] = WeakValueDictionary()
+        self._handled: list[Face] = []
         self._made = 0
         self._backend: RedisBackend | None = None
         self._stop: asyncio.Event | None = None
@@ -73,6 +79,9 @@ class Penstock:
         self._hub: Hub | None = None
         self._tools: Tools | None = None
         self._reading: set[ChangeStream[Any]] = set()
+        self._at_close: list[Callable[[], Awaitable[None]]] = []
+        self.processes: HandlerProcesses | None = None
+        """Where handlers run that want a process of their own. `penstock run --processes` sees to it."""
 
     @classmethod
     def connect(
@@ -113,14 +122,14 @@ class Penstock:
         `ByKey(...)`, the messages of each key are handled in order: see `KeyedBus`.
         """
         topics = self._names_of(topic)
-        whole, by_key = topics[0], _by_key(topics, partitions, ordering)
+        whole, by_key = topics[0], ordering_of(topics, partitions, ordering)
         if by_key is not None:
             topics = names_of(whole, partitions or 0)
         for name in topics:
             keys.check_topic(name)
         plan = None
         if group is None:
-            _refuse_terms(retry=retry, lease=lease, start=start, options=options)
+            refuse_terms(retry=retry, lease=lease, start=start, options=options)
         else:
             first, begin = topics[0], start_id(start)
             plan = Plan(topic=first, group=group, retry=retry, lease=lease, start=begin, options=options)
@@ -139,9 +148,35 @@ class Penstock:
         bus = Bus(**facts) if by_key is None else KeyedBus(whole, by_key, self._sequential, **facts)
         if self._tracing is not None and plan is not None:
             bus.trace(self._tracing)
-        self._made += 1
-        self._faces[self._made] = bus
+        self._add(bus)
         return bus
+
+    def jobs(
+        self,
+        queue: str,
+        *,
+        group: str = "workers",
+        retry: Retry = Retry(),  # noqa: B008 - frozen
+        lease: timedelta = LEASE,
+        lanes: Mapping[Priority, str] | None = None,
+        options: JobOptions = JobOptions(),  # noqa: B008 - frozen
+    ) -> JobQueue:
+        """A queue of jobs: three lanes by priority, each job done by one of the queue's workers.
+
+        `lanes` names the streams of the priorities, to adopt those that are there; else they are `{queue}:high`,
+        `{queue}:normal` and `{queue}:low`. `lease` is how long a worker may give no sign of life before others take
+        over its jobs. `group` is what the workers call themselves on the server: one queue has one.
+        """
+        named = lanes_of(queue, lanes, self.full_name)
+        terms = terms_of(queue, named, options, group=group, retry=retry, lease=lease)
+        wires = {name: self._wires.get(name, _NATIVE).copy() for name in named.values()}
+        trace = self._tracing.outgoing if self._tracing is not None else None
+        host = Host(self._handled.append, self._at_close.append, lambda: self.processes)
+        made = JobQueue(terms, wires, self._view(wires, terms.trail), self._listeners, trace, host)
+        if self._tracing is not None:
+            made.trace(self._tracing)
+        self._add(made)
+        return made
 
     def tail(
         self, topic: str | Sequence[str], *, after: After | Mapping[str, After] = "latest", queue: int = QUEUE
@@ -194,12 +229,12 @@ class Penstock:
         return await self.backend.forget_cursor(self.full_name(topic), name)
 
     @property
-    def faces(self) -> tuple[Bus, ...]:
+    def faces(self) -> tuple[Face, ...]:
         """Every face that was declared and is still in use, in that order."""
         return tuple(self._faces.values())
 
     @property
-    def handled_faces(self) -> tuple[Bus, ...]:
+    def handled_faces(self) -> tuple[Face, ...]:
         """Those with handlers: what `run` runs if none is named."""
         return tuple(self._handled)
 
@@ -268,20 +303,23 @@ class Penstock:
         hub, self._hub = self._hub, None
         if hub is not None:
             await hub.aclose()
+        closing, self._at_close[:] = tuple(self._at_close), ()
+        for close in closing:
+            await close()
         if backend is not None:
             await backend.aclose()
 
-    async def run(self, *faces: Bus, concurrency: int = 100, signals: bool = True) -> None:
+    async def run(self, *faces: Face, concurrency: int = 100, signals: bool = True) -> None:
         """Deliver to the handlers of these faces, or of all, until SIGTERM, SIGINT or `stop`; then drain.
 
-        `concurrency` is how many handlers run at the same time for each topic of a face. Signals are only caught in the
-        main thread, and only the first: a second one ends the process as it would have without us.
+        `concurrency` is how many handlers run at the same time for each topic of a bus, and for each queue. Signals are
+        only caught in the main thread, and only the first: a second one ends the process as it would have without us.
         """
         chosen = faces or self.handled_faces
         if not chosen:
-            raise ConfigurationError("nothing to run: no bus of this app has a handler")
+            raise ConfigurationError("nothing to run: no bus and no queue of this app has a handler")
         for face in chosen:
-            check_kind("run(...)", face, Bus)
+            check_kind("run(...)", face, Bus, JobQueue)
         if strangers := [face for face in chosen if face not in self.faces]:
             raise ConfigurationError(f"{strangers[0]!r} belongs to another app: let that one run it")
         if self._stop is not None:
@@ -320,6 +358,10 @@ class Penstock:
     ) -> None:
         await self.aclose()
 
+    def _add(self, face: Face) -> None:
+        self._made += 1
+        self._faces[self._made] = face
+
     def _following(self) -> Hub:
         """Those who follow share what is read, until the app connects anew."""
         if self._hub is None:
@@ -339,38 +381,17 @@ class Penstock:
             raise ConfigurationError(f"{what} needs the name of one topic, or a list of different ones, not {topic!r}")
         return names
 
-    def _view(self, wires: Mapping[str, Wire]) -> Callable[[], StreamBackend]:
+    def _view(self, wires: Mapping[str, Wire], trail: Trail | None = None) -> Callable[[], StreamBackend]:
         """The connection as a face sees it: the same one each time, until the app connects anew."""
         known: list[tuple[RedisBackend, RedisBackend]] = []
 
         def view() -> RedisBackend:
             backend = self.backend
             if not known or known[0][0] is not backend:
-                known[:] = [(backend, backend.speaking(wires))]
+                known[:] = [(backend, backend.speaking(wires, trail))]
             return known[0][1]
 
         return view
 
     def __repr__(self) -> str:
         return f"<Penstock {self._backend or 'not connected'}>"
-
-
-def _by_key(topics: Sequence[str], partitions: int | None, ordering: ByKey | str | None) -> ByKey | None:
-    """How a bus is to keep order; None if it is not to."""
-    if partitions is None and ordering is None:
-        return None
-    if partitions is None or ordering is None or len(topics) != 1:
-        raise ConfigurationError('order by key is asked for with app.bus(one topic, partitions=n, ordering="key")')
-    if ordering == "key":
-        return ByKey()
-    check_kind('ordering, unless "key",', ordering, ByKey)
-    return ordering  # type: ignore[return-value]
-
-
-def _refuse_terms(**terms: object) -> None:
-    """Refuse what only a group can honour."""
-    defaults = {"retry": Retry(), "lease": LEASE, "start": "earliest", "options": Subscription()}
-    if given := [f"{name}=..." for name, value in terms.items() if value != defaults[name]]:
-        raise ConfigurationError(
-            f"a bus without a group only publishes: give app.bus(..., group=...) to have {', '.join(given)} count"
-        )

@@ -34,8 +34,14 @@ PenstockError
 │   ├── ChangeStreamIOError       the server cannot be asked, or refuses; its cause says why
 │   ├── ChangeMessageError        the next message cannot be read; carries its id
 │   └── ChangesLostError          changes that the reader had still to come to are gone; also a DataLossError
+│   └── AckOutOfSequenceError     the position is not where the caller believes
+├── JobError                      what became of a job that somebody waits for
+│   ├── JobDeadError              it was given up; its dead letter says more
+│   ├── JobCancelledError         somebody cancelled it
+│   └── JobNotFoundError          the queue knows no job of that id, or does not remember it any more
 └── DeliveryError                 why a delivery failed, when it was not the handler that raised
     ├── HandlerTimeoutError       the handler took longer than its timeout
+    ├── HandlerProcessError       the handler ran in a process of its own, and raised or died there
     ├── ExpiredError              nobody came to it before it expired
     └── UnhandledTypeError        no handler takes messages of that type
 
@@ -264,12 +270,32 @@ class NotDurableError(PublishError):
         self.reached = reached
 
 
+class JobError(PenstockError):
+    """A job that somebody waits for has no result, and will have none."""
+
+
+class JobDeadError(JobError):
+    """The job was given up, and is a dead letter: `queue.dead` has it, with the reason."""
+
+
+class JobCancelledError(JobError):
+    """The job was cancelled. Raised by `check()` of a job that is to end, and by whoever waits for its result."""
+
+
+class JobNotFoundError(JobError):
+    """No job of this id is known: it never was in this queue, or it was done so long ago that nothing is kept of it."""
+
+
 class DeliveryError(PenstockError):
     """A delivery failed for a reason of its own, not because its handler raised."""
 
 
 class HandlerTimeoutError(DeliveryError):
     """The handler took longer than its timeout; it was cancelled, if that was possible."""
+
+
+class HandlerProcessError(DeliveryError):
+    """The process in which a handler ran has ended, or what it raised there. Its notes hold the traceback."""
 
 
 class ExpiredError(DeliveryError):

@@ -41,6 +41,10 @@ def test_the_demo_reconciles_and_says_what_became_of_every_message() -> None:
     assert "after 3 attempts: ConnectionError: the bank refused order 13" in result.stdout
     assert "replayed 1 dead letter to group billing" in result.stdout
     assert "Nothing was lost" in result.stdout
+    lanes = rows(result.stdout, 5)
+    assert {lane: cells[0] for lane, cells in lanes.items()} == {"high": "200", "normal": "200", "low": "200"}
+    # The urgent ones were enqueued last; of 16 that are begun each other lane has one.
+    assert [int(lanes[lane][1]) for lane in ("high", "normal", "low")] == pytest.approx([140, 10, 10], abs=4)
     assert "Spark" not in result.stdout
 
 

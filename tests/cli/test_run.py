@@ -13,11 +13,13 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from penstock.errors import JobDeadError
 from penstock.sync import Penstock
 from tests.support.servers import Server, free_port, valkey_binary
 from tests.support.states import state_home
@@ -408,3 +410,37 @@ def test_embedded_is_one_server_for_all_workers(shop: Shop) -> None:
         run.until(lambda: run.notes("end", "nothing"))
         run.process.send_signal(signal.SIGTERM)
         assert run.finish() == 0
+
+
+CRUNCH = """
+import os
+from datetime import timedelta
+from penstock import JobOptions, Penstock, Retry
+
+app = Penstock.connect()
+jobs = app.jobs("crunch", retry=Retry(attempts=2, initial=timedelta(milliseconds=10)))
+
+@jobs.on(dict, process=True)
+def crunch(job):
+    if job.body["do"] == "die":
+        os._exit(7)
+    return os.getpid()
+"""
+
+
+def test_jobs_run_in_processes_of_their_own_and_one_that_dies_costs_nobody_else_anything(shop: Shop) -> None:
+    (shop.directory / "crunch.py").write_text(CRUNCH)
+    with shop.run("crunch:app") as run:
+        assert run.finish() == 1
+        assert "penstock run --processes N" in run.err.read_text()
+    with shop.run("crunch:app", "--processes", "2") as run, Penstock.connect(shop.server.url) as app:
+        run.until_said("Running crunch:app")
+        queue = app.jobs("crunch")
+        dying, living = queue.enqueue({"do": "die"}), [queue.enqueue({"do": "live"}) for _ in range(5)]
+        pids = {job.result(timedelta(seconds=DEADLINE)) for job in living}
+        assert run.process.pid not in pids
+        with pytest.raises(JobDeadError, match="left with exit code 7"):
+            dying.result(timedelta(seconds=DEADLINE))
+        run.process.terminate()
+        assert run.finish() == 0
+        run.until(lambda: all(map(is_gone, pids)))

@@ -201,7 +201,7 @@ async def test_a_retry_group_that_was_destroyed_comes_back_with_all_that_waited(
 async def test_a_read_waits_for_its_whole_timeout_however_long_one_request_may_block(
     backend: RedisBackend, topic: str, group: str, monkeypatch: pytest.MonkeyPatch, admin: "redis.Redis"
 ) -> None:
-    monkeypatch.setattr(reading, "_LONGEST_BLOCK_MS", 20)
+    monkeypatch.setattr(reading, "LONGEST_BLOCK_MS", 20)
     admin.config_resetstat()
     waiting = asyncio.create_task(backend.read_new(topic, group, "a", 1, SOON))
     async with asyncio.timeout(10):

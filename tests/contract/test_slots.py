@@ -16,10 +16,11 @@ from redis.crc import key_slot
 from penstock import Penstock
 from penstock.backend import keys
 from penstock.backend.base import StreamBackend
-from penstock.backend.entry import ClaimedMessage, DeadLetter, Handling, Moved, Park, Settled
+from penstock.backend.entry import ClaimedMessage, DeadLetter, Handling, Helping, Moved, Park, Settled, Throttle
 from penstock.backend.redis import RedisBackend
 from penstock.backend.redis.scripts import load
 from penstock.backend.survey import Position
+from penstock.backend.trail import Trail, Unique, Where
 from penstock.errors import ConfigurationError
 from penstock.message.message import Message
 from tests.support.servers import Server, cluster_of_one
@@ -32,13 +33,13 @@ LUA = sorted(path.stem for path in Path(inspect.getfile(RedisBackend)).parent.gl
 
 NAMED: dict[str, Callable[[str, str], str]] = {
     "once": keys.once, "parked": keys.parked, "retry": keys.retry, "steals": keys.steals, "turn": keys.turn,
-    "starts": keys.starts,
+    "starts": keys.starts, "unique": keys.unique,
     "handled": lambda topic, name: keys.handled(topic, name, "u"),
     "replayed": lambda topic, name: keys.handled(topic, "g", "u", name),
 }  # fmt: skip
 SINGLE: dict[str, Callable[[str], str]] = {
     "dead": keys.dead, "cursors": keys.cursors, "groups": keys.groups, "later": keys.later, "paused": keys.paused,
-    "obeyed": keys.obeyed,
+    "obeyed": keys.obeyed, "recalled": keys.recalled, "rate": keys.rate,
 }  # fmt: skip
 
 
@@ -101,6 +102,7 @@ async def live(backend: Any, topic: str, group: str) -> None:
     await live_together(backend, topic, f"{group}:2")
     await live_watching(backend, topic, f"{group}:2")
     await live_following(backend, topic, group)
+    await live_in_lanes(backend, topic, group)
     await backend.copy_dead(topic, group, [DeadLetter(entries[0], "why")])
     assert await backend.cut(topic, 1000) == 0
 
@@ -126,6 +128,41 @@ async def live_in_partitions(backend: Any, topic: str, group: str) -> None:
     assert await backend.join(topic, group, "b", HOUR) == ["a", "b"]
     await backend.leave(topic, group, "b")
     assert await backend.is_paused(topic, group) is False
+
+
+def lanes_of(topic: str) -> tuple[str, ...]:
+    return tuple(keys.lane(topic, priority) for priority in ("high", "normal", "low"))
+
+
+async def live_in_lanes(backend: Any, topic: str, group: str) -> None:
+    lanes = lanes_of(topic)
+    book = Recorder(backend.speaking({}, Trail(keys.queue_home(topic, lanes[0]), lanes, HOUR, HOUR)))
+    for lane in lanes:
+        await book.create_group(lane, group)
+        await book.create_group(keys.retry(lane, group), group)
+    jobs = [Message(number) for number in range(6)]
+    places = [(lanes[1], await book.publish(lanes[1], job)) for job in jobs[:3]]
+    await book.schedule(lanes[2], group, [jobs[3]], delay=HOUR)
+    assert (await book.hasten(group, jobs[3].id))[1] is True
+    assert (await book.cancel(group, jobs[0].id, places[0]))[1] is True
+    assert (await book.reassign(group, jobs[1].id, lanes[0], places[1]))[1] is True
+    until_done = Unique(while_in=frozenset({Where.QUEUED, Where.PARKED}))
+    for due in (None, HOUR):
+        put = await book.put_unique(f"{group}/{due}", group, job := jobs.pop(), lanes[1], until_done, due)
+        assert put.topic == lanes[1]
+    await book.end_unique(f"{group}/{HOUR}", job.id)
+    helping = Helping(9, ((0, 9), (1, 9), (2, 9)), Throttle(limit=10, interval_us=1000, burst=10))
+    sheaves = await book.read_lanes(lanes, group, "a", helping, NOW)
+    read = [entry for sheaf in sheaves for entry in sheaf]
+    assert len(read) == 4
+    assert await book.note({read[0].message.id: {"progress": b"1"}}, HOUR) == []
+    assert (await book.locate(group, read[0].message.id)).where is Where.RUNNING
+    assert await book.settle(lanes[0], group, "a", done=read[:1]) == Settled(1)
+    assert await book.drop(lanes[0], group, [read[0].id]) == 1
+    assert (await book.cancel(group, read[1].message.id, (lanes[1], read[1].id)))[1] is False
+    last = Message(7)
+    assert (await book.cancel(group, last.id, (lanes[0], await book.publish(lanes[0], last))))[1] is True
+    backend.called.update(book.called)
 
 
 async def live_together(backend: Any, topic: str, group: str) -> None:
@@ -218,10 +255,11 @@ async def test_every_verb_keeps_to_the_slot_of_its_topic(cluster: Server, topic:
             found = [key.decode() for key in admin.scan_iter(count=1000) if key != keys.TOPICS.encode()]
             slots = {admin.execute_command("CLUSTER KEYSLOT", key) for key in found}
     assert slots == {key_slot(topic.encode())}
-    kinds = {key.rpartition(":")[2].partition("/")[0] for key in found if key != topic}
+    topics = {topic, *lanes_of(topic)}
+    kinds = {key.rpartition(":")[2].partition("/")[0] for key in found if key not in topics}
     assert kinds == {
-        "cursors", "dead", "groups", "handled", "later", "members", "obeyed", "once", "parked", "partitions", "paused",
-        "retry", "starts", "steals", "turn",
+        "cursors", "dead", "groups", "handled", "job", "later", "members", "obeyed", "once", "parked", "partitions",
+        "paused", "rate", "recalled", "retry", "starts", "steals", "turn", "unique",
     }  # fmt: skip
     verbs = {name for name, _ in inspect.getmembers(StreamBackend, inspect.isfunction) if not name.startswith("_")}
     assert recorder.called == verbs - {"aclose"}

@@ -8,7 +8,7 @@ from tests.fault.checker import Verdict, check
 from tests.fault.rules import Rules
 from tests.fault.scene import Scene
 from tests.fault.setup import BODY_CANARY, PASSWORD
-from tests.fault.state import Inspector, State
+from tests.fault.state import State
 
 _CONNECTIONS_EACH = 5
 """Of a worker: commands, reads and leases, and one that is being replaced; or of the scene itself."""
@@ -28,7 +28,7 @@ def rules_of(scene: Scene, **changes: Any) -> Rules:
 
 
 def look(scene: Scene) -> State:
-    return Inspector(scene.admin, scene.topic, scene.groups).look()
+    return scene.inspector().look()
 
 
 async def audit(scene: Scene, **changes: Any) -> Verdict:

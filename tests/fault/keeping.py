@@ -92,7 +92,8 @@ def i3_one_entry_per_message(history: History, state: State, rules: Rules) -> It
     for entry in state.entries:
         places[entry.tag].add(entry.id)
     for line in (*history.of_kind["acked"], *history.of_kind["start"]):
-        places[line.tag].add(line.entry)
+        if line.entry:  # of a job that is scheduled, or was done before its second publish, nobody can tell it
+            places[line.tag].add(line.entry)
     places.pop("", None)
     for tag, entries in sorted(places.items()):
         if len(entries) > 1 and not rules.copies:

@@ -36,6 +36,8 @@ class Scene:
         self.journals = Journals(self.directory)
         self.topic = f"fault:{new_id()}"
         self.programs: list[Program] = []
+        self.lanes = False
+        """The topic is a queue of jobs."""
         self.supervised = True
         """Workers that die are started again."""
         self.restarts = 0
@@ -90,7 +92,7 @@ class Scene:
         return with_password(self.server.socket if self.network is None else self.network.path)
 
     def work(self, count: int = WORKERS, *, group: str = "g", **options: Any) -> list[Program]:
-        setup = WorkerSetup(str(self.directory), self.topic, group, **options)
+        setup = WorkerSetup(str(self.directory), self.topic, group, lanes=self.lanes, **options)
         self._setups[group] = setup
         return [self._start(setup) for _ in range(count)]
 
@@ -99,7 +101,14 @@ class Scene:
         share = max(1, messages // producers)
         return [
             self._start(
-                ProducerSetup(str(self.directory), self.topic, SEED * 1000 + len(self.programs), share, **options)
+                ProducerSetup(
+                    str(self.directory),
+                    self.topic,
+                    SEED * 1000 + len(self.programs),
+                    share,
+                    lanes=self.lanes,
+                    **options,
+                )
             )
             for _ in range(producers)
         ]
@@ -195,7 +204,10 @@ class Scene:
 
     def left(self) -> int:
         """How much there is to do, for any group."""
-        return Inspector(self.admin, self.topic, self.groups).unsettled()
+        return self.inspector().unsettled()
+
+    def inspector(self) -> Inspector:
+        return Inspector(self.admin, self.topic, self.groups, lanes=self.lanes)
 
     async def settled(self, within: float = PATIENCE) -> None:
         """Wait until there is nothing left to do."""

@@ -42,6 +42,12 @@ class ProducerSetup(Struct, frozen=True):
     """Bytes to make each body larger by."""
     pause: float = 0.0
     """Seconds between a message and the next, to stretch the load over a fault."""
+    lanes: bool = False
+    """The topic is a queue of jobs, and the messages go to its lanes in turn."""
+    priority: str = ""
+    """All to this lane."""
+    delay: float = 0.0
+    """Seconds until a job is due."""
 
 
 class WorkerSetup(Struct, frozen=True):
@@ -64,6 +70,8 @@ class WorkerSetup(Struct, frozen=True):
     """Handlers are plain functions."""
     ack: str = "on success"
     """When a delivery counts as done, in the words of `AckMode`."""
+    lanes: bool = False
+    """The topic is a queue of jobs."""
     as_shipped: bool = False
     """Declared like in a first program: retries, timeout, scan and drain are the defaults, whatever is said here."""
     cleans_every: float = 30.0

@@ -10,6 +10,7 @@ from msgspec import Struct
 from penstock.backend import keys
 from penstock.backend.parcel import pack_fields, split_dead, split_record, unpack_fields
 from tests.fault.journal import sha_of
+from tests.fault.lanes import apart, topics_of
 
 
 class Stored(Struct, frozen=True):
@@ -99,26 +100,29 @@ def order(entry_id: str) -> tuple[int, int]:
 
 
 class Inspector:
-    """Looks at one topic and the groups it is told about."""
+    """Looks at one topic, or at the lanes of a queue, and the groups it is told about."""
 
-    def __init__(self, admin: "redis.Redis", topic: str, groups: Iterable[str]) -> None:
+    def __init__(self, admin: "redis.Redis", topic: str, groups: Iterable[str], *, lanes: bool = False) -> None:
         self._admin = admin
         self._topic = topic
+        self._topics = topics_of(topic, lanes=lanes)
+        self._lanes = lanes
         self._groups = tuple(groups)
 
     def unsettled(self) -> int:
         """How much is left to do, seen at one moment; a topic or a group that is not there counts as one."""
         seats = [(stream, group) for group in self._groups for stream in self._streams(group)]
         pipe = self._admin.pipeline(transaction=True)
-        for group in self._groups:
-            pipe.zcard(keys.parked(self._topic, group))
-            pipe.hlen(keys.starts(self._topic, group))
-        pipe.zcard(keys.later(self._topic))
+        for topic in self._topics:
+            for group in self._groups:
+                pipe.zcard(keys.parked(topic, group))
+                pipe.hlen(keys.starts(topic, group))
+            pipe.zcard(keys.later(topic))
         for stream, _ in seats:
             pipe.xinfo_groups(stream)
             pipe.xrevrange(stream, count=1)
         replies = pipe.execute(raise_on_error=False)
-        counted = 2 * len(self._groups) + 1
+        counted = len(self._topics) * (2 * len(self._groups) + 1)
         counts, rest = replies[:counted], replies[counted:]
         left = [self._left_in(*seat, *rest[2 * n : 2 * n + 2]) for n, seat in enumerate(seats)]
         return sum(counts) + sum(left)
@@ -127,16 +131,25 @@ class Inspector:
         """Pending entries, and one more if there are others that were never delivered."""
         found = {} if isinstance(rows, Exception) else {row["name"].decode(): row for row in rows}
         if group not in found:
-            return int(stream == self._topic)
+            return int(stream in self._topics)
         last = found[group]["last-delivered-id"].decode()
         unread = bool(newest) and order(newest[0][0].decode()) > order(last)
         return int(found[group]["pending"]) + unread
 
-    def _streams(self, group: str) -> tuple[str, str]:
-        return self._topic, keys.retry(self._topic, group)
+    def _streams(self, group: str) -> list[str]:
+        return [stream for topic in self._topics for stream in (topic, keys.retry(topic, group))]
 
     def look(self) -> State:
-        entries = [_stored(self._topic, name, row) for name, row in self._range(self._topic)]
+        seen = [self._look_at(topic) for topic in self._topics]
+        together = {
+            name: tuple(one for state in seen for one in getattr(state, name))
+            for name in ("entries", "unread", "retrying", "parked", "pending", "dead", "marks", "immortal")
+        }
+        later, consumers = sum(state.later for state in seen), sum(state.consumers for state in seen)
+        return State(topic=self._topic, groups=self._groups, later=later, consumers=consumers, **together)
+
+    def _look_at(self, topic: str) -> State:
+        entries = [_stored(topic, name, row) for name, row in self._range(topic)]
         pending: list[Pending] = []
         unread: list[Stored] = []
         retrying: list[Stored] = []
@@ -144,30 +157,30 @@ class Inspector:
         marks: list[str] = []
         consumers = 0
         for group in self._groups:
-            for stream in self._streams(group):
+            for stream in (topic, keys.retry(topic, group)):
                 last, pel, names = self._group(stream, group)
                 pending += pel
                 consumers += names
-                if stream == self._topic:
+                if stream == topic:
                     unread += [Stored(group, e.id, e.tag, e.sha) for e in entries if order(e.id) > order(last)]
                 else:
                     rows = [(name, split_record(row)[0]) for name, row in self._range(stream)]
                     retrying += [_stored(group, name, raw) for name, raw in rows]
-            marks += [f"{name.decode()} of {group}" for name in self._admin.hkeys(keys.starts(self._topic, group))]
-            parcels = self._admin.zrange(keys.parked(self._topic, group), 0, -1)
+            marks += [f"{name.decode()} of {group}" for name in self._admin.hkeys(keys.starts(topic, group))]
+            parcels = self._admin.zrange(keys.parked(topic, group), 0, -1)
             parked += [_stored(group, "parked", split_record(unpack_fields(parcel))[0]) for parcel in parcels]
         return State(
-            topic=self._topic,
+            topic=topic,
             groups=self._groups,
-            entries=tuple(entries),
+            entries=tuple(Stored(e.place, apart(topic, e.id), e.tag, e.sha) for e in entries),
             unread=tuple(unread),
             retrying=tuple(retrying),
             parked=tuple(parked),
             pending=tuple(pending),
-            dead=tuple(self._dead(row) for _, row in self._range(keys.dead(self._topic))),
+            dead=tuple(self._dead(topic, row) for _, row in self._range(keys.dead(topic))),
             marks=tuple(marks),
-            later=self._admin.zcard(keys.later(self._topic)),
-            immortal=tuple(name for name in self._dedupe_keys() if self._admin.pttl(name) == -1),
+            later=self._admin.zcard(keys.later(topic)),
+            immortal=tuple(name for name in self._expiring_keys(topic) if self._admin.pttl(name) == -1),
             consumers=consumers,
         )
 
@@ -191,12 +204,12 @@ class Inspector:
             rows[group]["consumers"],
         )
 
-    def _dead(self, row: list[bytes]) -> Dead:
+    def _dead(self, topic: str, row: list[bytes]) -> Dead:
         record, raw = split_dead(row)
         payload = _payload(raw)
         return Dead(
             group=record.group,
-            entry=record.entry,
+            entry=apart(topic, record.entry),
             tag=_tag(payload),
             sha=sha_of(payload),
             raw=raw_sha(raw),
@@ -205,8 +218,11 @@ class Inspector:
             lost=record.lost,
         )
 
-    def _dedupe_keys(self) -> list[str]:
-        """Of publishers, and of consumers."""
-        probes = [keys.once(self._topic, "x"), *(keys.handled(self._topic, group, "x") for group in self._groups)]
+    def _expiring_keys(self, topic: str) -> list[str]:
+        """What publishers and consumers remember messages by, and what is kept of jobs."""
+        probes = [keys.once(topic, "x"), *(keys.handled(topic, group, "x") for group in self._groups)]
+        if self._lanes:
+            home = keys.queue_home(self._topic, self._topics[0])
+            probes += [keys.record(home, "x"), keys.unique(home, "x")]
         found = [self._admin.scan_iter(match=f"{probe[:-1]}*", count=1000) for probe in probes]
         return [name.decode() for names in found for name in names]

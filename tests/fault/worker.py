@@ -13,6 +13,7 @@ from penstock import AckMode, events
 from tests.fault.behaviour import BEHAVIOURS, Forgotten
 from tests.fault.endpoints import declared, opened
 from tests.fault.journal import Journal, payload_of, sha_of
+from tests.fault.lanes import apart
 from tests.fault.setup import WorkerSetup, directory_of, read, url
 
 
@@ -64,7 +65,7 @@ class Worker:
             what,
             tag=body["tag"],
             id=event.id,
-            entry=event.entry_id,
+            entry=apart(event.topic, event.entry_id),
             topic=event.topic,
             group=self._setup.group,
             sha=sha_of(payload_of(body)) if what == "start" else "",
@@ -78,6 +79,10 @@ class Worker:
         facts = {
             name: plain(getattr(event, name)) for name in event.__struct_fields__ if name not in {"topic", "group"}
         }
+        if "entry_id" in facts:
+            facts["entry_id"] = apart(event.topic, facts["entry_id"])
+        if "entry_ids" in facts:
+            facts["entry_ids"] = [apart(event.topic, one) for one in facts["entry_ids"]]
         self._journal.write("event", name=type(event).__name__, topic=event.topic, group=event.group, facts=facts)
 
 

@@ -10,15 +10,22 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 
 import pytest
 import redis
 
-from penstock import Message
+from penstock import JobDelivery, JobStatus, Message, Priority
 from penstock.app import Penstock as AsyncPenstock
 from penstock.bus.publisher import Receipt
 from penstock.delivery.outcome import Reject
-from penstock.errors import ConfigurationError, EncodeError, PenstockError, ServerUnreachableError
+from penstock.errors import (
+    ConfigurationError,
+    EncodeError,
+    JobCancelledError,
+    PenstockError,
+    ServerUnreachableError,
+)
 from penstock.sync import Penstock
 from penstock.testing import drain
 from tests.support.servers import Server, free_port
@@ -243,3 +250,43 @@ def test_closing_ends_the_thread_and_every_call_that_waits(server: Server) -> No
     with app:  # opened again, it is as good as new
         assert bus.publish({}).entry_id
     assert not loop_threads()
+
+
+def test_jobs_are_enqueued_watched_and_cancelled_without_a_loop(server: Server, app: Penstock) -> None:
+    queue = app.jobs("mails")
+
+    def work() -> None:
+        async def run() -> None:
+            async with AsyncPenstock.connect(server.url) as worker:
+                jobs = worker.jobs("mails")
+
+                @jobs.on(dict)
+                async def send(job: JobDelivery[dict[str, int]]) -> int:
+                    return 2 * job.body["n"]
+
+                running = asyncio.create_task(worker.run(jobs, signals=False))
+                await asyncio.to_thread(stop.wait)
+                worker.stop()
+                await running
+
+        asyncio.run(run())
+
+    later = queue.enqueue({"n": 9}, delay=timedelta(hours=1), unique_key="nine")
+    assert queue.enqueue({"n": 9}, unique_key="nine").id == later.id
+    assert (later.status(), later.cancel()) == (JobStatus.SCHEDULED, JobStatus.CANCELLED)
+    stop, working = threading.Event(), ThreadPoolExecutor(1)
+    done = working.submit(work)
+    try:
+        first = queue.enqueue({"n": 1}, priority=Priority.HIGH)
+        assert first.result(timedelta(seconds=10)) == 2
+        many = queue.enqueue_many([{"n": n} for n in range(5)])
+        assert [job.result(timedelta(seconds=10)) for job in many] == [0, 2, 4, 6, 8]  # type: ignore[union-attr]
+        queue.drain(timedelta(seconds=10))
+        assert queue.job(first.id).info().result == 2
+        assert queue.stats().is_idle
+        with pytest.raises(JobCancelledError):
+            later.result()
+    finally:
+        stop.set()
+        done.result()
+        working.shutdown()

@@ -9,8 +9,9 @@ from typing import Any, Self, TypeVar
 
 import redis
 
-from penstock import Bus, Penstock, Retry, Subscription
+from penstock import Bus, JobQueue, Penstock, Retry, Subscription
 from penstock.backend import keys
+from penstock.delivery.face import Face
 from penstock.events import Event, Started
 
 E = TypeVar("E", bound=Event)
@@ -48,16 +49,19 @@ class Stage:
     def bus(self, group: str | None = "g", *, retry: Retry = QUICK, options: Any = None, **terms: Any) -> Bus:
         return self.app.bus(self.topic, group=group, retry=retry, options=options or Subscription(), **terms)
 
+    def jobs(self, *, retry: Retry = QUICK, **terms: Any) -> JobQueue:
+        return self.app.jobs(self.topic, retry=retry, **terms)
+
     def told(self, kind: type[E], group: str | None = None) -> list[E]:
         """What was said of this kind so far, oldest first."""
         return [one for one in list(self.events) if isinstance(one, kind) and group in (None, one.group)]
 
-    def start(self, *buses: Bus, concurrency: int = 100) -> "asyncio.Task[None]":
+    def start(self, *buses: Face, concurrency: int = 100) -> "asyncio.Task[None]":
         self.run = asyncio.create_task(self.app.run(*buses, concurrency=concurrency, signals=False))
         return self.run
 
     @asynccontextmanager
-    async def running(self, *buses: Bus, concurrency: int = 100) -> "AsyncIterator[asyncio.Task[None]]":
+    async def running(self, *buses: Face, concurrency: int = 100) -> "AsyncIterator[asyncio.Task[None]]":
         """Run them from here to the end of the block, and see that they end in good order."""
         already, expected = len(self.told(Started)), sum(len(bus.topics) for bus in buses) or 1
         run = self.start(*buses, concurrency=concurrency)
@@ -86,6 +90,11 @@ class Stage:
             await self.until(lambda: not any(sum(self.left(one, topic).values()) for one in names), within)
         except AssertionError as error:
             raise AssertionError(f"left: { {one: self.left(one, topic) for one in names} }") from error
+
+    async def all_done(self, queue: JobQueue, within: float = 10) -> None:
+        """Returns when no job of the queue is left, in any lane."""
+        for lane in queue.topics:
+            await self.settled("workers", topic=lane, within=within)
 
     def left(self, group: str = "g", topic: str | None = None) -> dict[str, int]:
         """Where messages are that the group has not settled, and how many."""

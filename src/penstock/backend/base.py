@@ -13,14 +13,18 @@ from penstock.backend.contract.following import Follows
 from penstock.backend.contract.letters import KeepsLetters
 from penstock.backend.contract.publishing import Publishes
 from penstock.backend.contract.reading import Reads
+from penstock.backend.contract.records import KeepsRecords
 from penstock.backend.contract.settling import Settles
 from penstock.backend.contract.sharing import SharesOut
 from penstock.backend.contract.turns import TakesTurns
 from penstock.backend.contract.upkeep import LooksAfter
+from penstock.backend.trail import Trail
 from penstock.message.wire import Wire
 
 
-class StreamBackend(Publishes, Reads, Settles, KeepsLetters, LooksAfter, TakesTurns, SharesOut, Follows, Protocol):
+class StreamBackend(
+    Publishes, Reads, Settles, KeepsLetters, LooksAfter, TakesTurns, SharesOut, Follows, KeepsRecords, Protocol
+):
     """What the delivery engine needs of a server that keeps streams."""
 
     async def another(self) -> Self:
@@ -30,8 +34,10 @@ class StreamBackend(Publishes, Reads, Settles, KeepsLetters, LooksAfter, TakesTu
         """
         ...
 
-    def speaking(self, wires: Mapping[str, Wire]) -> Self:
+    def speaking(self, wires: Mapping[str, Wire], trail: Trail | None = None) -> Self:
         """The same server over the same connections, for somebody who reads and writes these topics in another way.
+
+        With a `trail` it keeps records of messages that move between topics.
 
         Closing it ends its reads and leaves the connections to the first.
         """

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import Enum
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from msgspec import Struct, structs
 
@@ -87,6 +87,31 @@ class Malformed(Struct, frozen=True):
 
 Decoded: TypeAlias = ClaimedMessage
 FetchedEntry: TypeAlias = Decoded | Malformed
+
+
+class Throttle(NamedTuple):
+    """How much of several lanes may be in work, over all who read for the group."""
+
+    limit: int = 0
+    """Most entries that may be pending at the same time; 0: any number."""
+
+    interval_us: int = 0
+    """How many microseconds lie between two that are begun, on average; 0: no matter."""
+
+    burst: int = 1
+    """How many may be begun at once, if there were none before."""
+
+
+class Helping(NamedTuple):
+    """How many entries to lease from several lanes."""
+
+    most: int
+    """In all."""
+
+    steps: Sequence[tuple[int, int]]
+    """The number of a lane, and the most to take of it; one step after the other, until `most` is reached."""
+
+    throttle: Throttle = Throttle()
 
 
 class Park(Struct, frozen=True):

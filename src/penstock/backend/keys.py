@@ -3,9 +3,14 @@
 | key                                     | type   | holds |
 |-----------------------------------------|--------|-------|
 | `<topic>`                               | stream | the messages; exactly the name the user gave |
+| `{<queue>}:high`, `:normal`, `:low`     | stream | the jobs of a queue, by priority: a topic each |
 | `penstock:{<slot>}:<topic>:dead`        | stream | dead letters of every group of the topic |
 | `<prefix>:<topic>`                      | stream | the same, for the stream manager, which says where they are to be |
 | `penstock:{<slot>}:<topic>:handled/<g>/<uuid>[/<replay>]` | string | `done`, or the entry that g handles it as |
+| `penstock:{<slot>}:<queue>:job/<uuid>`  | hash   | where a job is that moved, its progress and result; expires |
+| `penstock:{<slot>}:<queue>:recalled`    | set    | jobs nobody is to begin where they are, as stream@entry; expires |
+| `penstock:{<slot>}:<queue>:rate`        | string | when the next job may be begun, in µs; expires |
+| `penstock:{<slot>}:<queue>:unique/<k>`  | string | the job that stands for k, and where it was put; expires |
 | `penstock:{<slot>}:<topic>:later`       | zset   | messages that are not due yet, by due time in ms |
 | `penstock:{<slot>}:<topic>:cursors`     | hash   | durable cursor name → entry id, epoch, ordinal; it holds trimming |
 | `penstock:{<slot>}:<topic>:fence/<q>`   | hash   | Spark query q: part → batch and rows written; `done` → batch |
@@ -72,6 +77,34 @@ def handled(topic: str, group: str, message_id: str, replay_id: str = "") -> str
 
 def later(topic: str) -> str:
     return _aux(topic, "later")
+
+
+def lane(queue: str, priority: str) -> str:
+    """The stream of a queue's jobs of one priority. All of them lie in one slot."""
+    return f"{queue if _tag(queue) else '{' + queue + '}'}:{priority}"
+
+
+def queue_home(queue: str, lane: str) -> str:
+    """What the keys of a whole queue are named after: in the slot of its lanes, and apart from other queues there."""
+    home = lane.removesuffix(":high")
+    return home if home != lane and _tag(home) else f"{{{_slot(lane)}}}:{queue}"
+
+
+def recalled(home: str) -> str:
+    return _aux(home, "recalled")
+
+
+def rate(home: str) -> str:
+    return _aux(home, "rate")
+
+
+def unique(home: str, key: str) -> str:
+    return _aux(home, "unique", key)
+
+
+def record(home: str, job_id: str) -> str:
+    """What is kept of a job. A UUID needs no quoting, so the key is the one of "" and the id behind it."""
+    return _aux(home, "job", job_id)
 
 
 def once(topic: str, message_id: str) -> str:
@@ -186,8 +219,10 @@ def _slot(topic: str) -> str:
 
     A name with a `}` but no tag has no such spelling; its keys then hash elsewhere, which only a cluster minds.
     """
+    return _tag(topic) or topic.replace("}", "%7D")
+
+
+def _tag(topic: str) -> str:
     start = topic.find("{")
     end = topic.find("}", start + 1)
-    if start >= 0 and end > start + 1:
-        return topic[start + 1 : end]
-    return topic.replace("}", "%7D")
+    return topic[start + 1 : end] if 0 <= start < end - 1 else ""

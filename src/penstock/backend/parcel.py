@@ -29,7 +29,7 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     replay: str = ""
     replays: int = 0
     deliveries: int = 1
-    """How often its group was handed it before it became this entry."""
+    """How often its group was handed it before it became this entry; 0 if it was put aside before that."""
 
 
 _encode = msgspec.json.Encoder().encode
@@ -70,6 +70,11 @@ def parked_fields(park: Park) -> list[bytes]:
         entry.origin, park.attempt, state.first_received, reason, state.replay, state.replays, state.deliveries
     )
     return [*entry.raw, fields.DELIVERY, _encode(record)]
+
+
+def scheduled_fields(raw: Sequence[bytes], origin: str, now: datetime) -> list[bytes]:
+    """A message that nobody was handed yet, as its group's retry stream will hold it."""
+    return [*raw, fields.DELIVERY, _encode(Record(origin, 1, now, deliveries=0))]
 
 
 def split_record(raw: list[bytes]) -> tuple[list[bytes], Record | None]:

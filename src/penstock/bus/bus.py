@@ -8,11 +8,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from penstock.backend.base import StreamBackend
-from penstock.bus.handlers import Handlers, Middleware
-from penstock.bus.letters import DeadLetters
 from penstock.bus.publisher import Publisher, Receipt, Trace, as_message
 from penstock.delivery.duty import Duty
+from penstock.delivery.handlers import Handlers, Middleware
 from penstock.delivery.leases import LeaseKeeper
+from penstock.delivery.letters import DeadLetters
 from penstock.delivery.plan import Plan
 from penstock.delivery.threads import HandlerThreads
 from penstock.delivery.together import ended_with, run_together
@@ -181,7 +181,7 @@ class Bus:
             terms = replace(self._terms, concurrency=concurrency, chunk=chunk)
             plans = [replace(terms, topic=topic, consumer="") for topic in self.topics]
             duties = [Duty(plan, self._backend(), self._listeners) for plan in plans]
-            workers = [Worker(duty, keeper, route.one, sort) for duty in duties]
+            workers = [Worker([duty], keeper, route.one, sort) for duty in duties]
             async with AsyncExitStack() as stack:
                 ending = await stack.enter_async_context(ended_with(stop)) if self._companions else stop
                 beside = [await stack.enter_async_context(one(ending)) for one in self._companions]

@@ -9,8 +9,8 @@ from penstock.changes.stream import ChangeStream
 from penstock.changes.terms import Terms
 
 if TYPE_CHECKING:
-    from penstock.bus.letters import DeadLetters
     from penstock.bus.publisher import Receipt
+    from penstock.delivery.letters import DeadLetters
 
 T = TypeVar("T")
 

@@ -1,7 +1,7 @@
 """`penstock demo`: orders over a bus on an embedded server. One fails once, one always, and one is no message at all.
 
-The hopeless one is replayed when its handler is mended. Then Spark archives the topic. Each part ends with a
-reconciliation; the exit code is 0 only if they add up.
+The hopeless one is replayed when its handler is mended. Then a queue of jobs shows its three lanes, and Spark archives
+the topic. Each part ends with a reconciliation; the exit code is 0 only if they add up.
 """
 
 import asyncio
@@ -17,8 +17,9 @@ from rich.table import Table
 from penstock.app import Penstock
 from penstock.backend.embedded import EmbeddedServer
 from penstock.bus.bus import Bus
-from penstock.bus.letters import Letter
+from penstock.cli import demo_jobs
 from penstock.delivery.delivery import Delivery
+from penstock.delivery.letters import Letter
 from penstock.errors import PenstockError
 from penstock.events import DeadLettered, Event, Handled, Parked
 from penstock.message.message import Message
@@ -93,6 +94,8 @@ def demo(*, orders: int = 1000, archive: bool = True) -> None:
         console.print(f"  up in {time.monotonic() - started:.2f} s")
         books = asyncio.run(_run(server.url, max(orders, HOPELESS + 1), console))
         _reconcile(books, console)
+        if not demo_jobs.work(server.url, console):
+            raise DemoFailedError("the lanes of the queue were not served as they should be: see the table above")
         if archive:
             from penstock.cli import demo_archive
 

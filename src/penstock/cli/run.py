@@ -15,8 +15,9 @@ from penstock.cli.leaving import LastResort, StopRequest
 from penstock.cli.liveness import Endpoint, LivenessFile, LivenessPort, Pulse
 from penstock.cli.loading import check_server, check_target, choose_server, load_app, log_events
 from penstock.cli.saying import say
-from penstock.cli.serving import Service, Terms
+from penstock.cli.serving import Processes, Service, Terms
 from penstock.cli.usage import UsageError
+from penstock.cli.worker import Settings
 
 
 def run(
@@ -26,6 +27,7 @@ def run(
     url: str | None = None,
     embedded: Annotated[bool, Parameter(negative=(), show_default=False)] = False,
     workers: int = 1,
+    processes: int = 0,
     concurrency: int = 100,
     liveness_file: Path | None = None,
     liveness_port: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
@@ -42,8 +44,10 @@ def run(
         Use the private server of this user, and start it if need be.
     workers
         How many processes. More than one are started, watched over and replaced by this one.
+    processes
+        How many more processes each of these has, for the handlers of jobs that want one: on(..., process=True).
     concurrency
-        How many handlers run at the same time for each topic of a bus, in each process.
+        How many handlers run at the same time for each topic of a bus and for each queue, in each process.
     liveness_file
         Touch this file while the event loop turns, and remove it at the end.
     liveness_port
@@ -55,20 +59,20 @@ def run(
     for name, number in (("--workers", workers), ("--concurrency", concurrency)):
         if number < 1:
             raise UsageError(f"{name} is a number of at least 1, not {number}.")
+    if processes < 0:
+        raise UsageError(f"--processes is a number of at least 0, not {processes}.")
     port = None if liveness_port is None else Endpoint.parse(liveness_port)
     file = None if liveness_file is None else LivenessFile(liveness_file)
     if workers > 1:
         from penstock.cli.supervisor import Supervisor
-        from penstock.cli.worker import Settings
 
-        settings = Settings(target, url, concurrency)
+        settings = Settings(target, url, concurrency, processes)
         sys.exit(Supervisor(settings, workers, file, port, embedded=embedded).run())
-    _run_here(target, url, embedded, concurrency, file, port)
+    _run_here(Settings(target, url, concurrency, processes), file, port, embedded=embedded)
 
 
-def _run_here(
-    target: str, url: str | None, embedded: bool, concurrency: int, file: LivenessFile | None, port: Endpoint | None
-) -> None:
+def _run_here(settings: Settings, file: LivenessFile | None, port: Endpoint | None, *, embedded: bool) -> None:
+    target = settings.target
     last_resort = LastResort(None if file is None else file.remove)
     stop = StopRequest(last_resort)
     stop.catch_signals()
@@ -76,7 +80,7 @@ def _run_here(
     if port is not None:
         say(f"Liveness on {LivenessPort(port, pulse.is_alive).url}")
     app = load_app(target)
-    place = choose_server(app, url, embedded=embedded, alone=True)
+    place = choose_server(app, settings.url, embedded=embedded, alone=True)
     log_events()
     pulse.patience = Terms.of(app).patience
     beats: list[Callable[[], None]] = [pulse.beat, *([file.touch] if file is not None else [])]
@@ -85,7 +89,8 @@ def _run_here(
         app,
         stop,
         last_resort,
-        concurrency=concurrency,
+        concurrency=settings.concurrency,
+        processes=Processes(settings.processes, target),
         beats=beats,
         ready=lambda: say(f"Running {target} on {place}. Ctrl-C to stop."),
         draining=lambda: say("Draining. Ctrl-C again to end at once."),

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -11,6 +11,7 @@ from penstock.app import Penstock
 from penstock.cli.leaving import LastResort, StopRequest
 from penstock.cli.saying import warn
 from penstock.events import Event, Started, Stopped
+from penstock.jobs.processes import HandlerProcesses
 
 _BEAT_SECONDS = 1.0
 _MARGIN_SECONDS = 1.5  # by which a beat may be late for no fault of a handler's
@@ -42,6 +43,27 @@ class Terms:
         )
 
 
+@dataclass(frozen=True)
+class Processes:
+    """How many processes handlers may have that want one, and of which app."""
+
+    count: int
+    target: str
+
+    @contextlib.contextmanager
+    def opened(self, app: Penstock) -> Iterator[None]:
+        if not self.count:
+            yield
+            return
+        command = (sys.executable, "-m", "penstock.cli.job_process", self.target)
+        app.processes = HandlerProcesses(self.count, command)
+        try:
+            yield
+        finally:
+            app.processes.close()
+            app.processes = None
+
+
 class Service:
     """One run of an app. `beats` are called in the event loop, once a second or more often."""
 
@@ -52,6 +74,7 @@ class Service:
         last_resort: LastResort,
         *,
         concurrency: int,
+        processes: "Processes",
         beats: Sequence[Callable[[], None]],
         ready: Callable[[], None],
         draining: Callable[[], None] | None = None,
@@ -60,6 +83,7 @@ class Service:
         self._stop = stop
         self._last_resort = last_resort
         self._concurrency = concurrency
+        self._processes = processes
         self._beats = beats
         self._ready = ready
         self._draining = draining
@@ -82,7 +106,8 @@ class Service:
             async with contextlib.aclosing(self._app):
                 await self._connect_unless(asked)
                 if not asked.done():
-                    await self._run_until(asked)
+                    with self._processes.opened(self._app):
+                        await self._run_until(asked)
         except BaseException as error:  # whatever it was, the process ends of it
             self._last_resort.exit_after(_LEAVE_SECONDS, 1, " ".join(str(error).split()))
             raise

@@ -12,7 +12,7 @@ from msgspec import Struct, json
 
 from penstock.cli.leaving import LastResort, StopRequest
 from penstock.cli.loading import choose_server, load_app, log_events
-from penstock.cli.serving import Service, Terms
+from penstock.cli.serving import Processes, Service, Terms
 
 
 class Settings(Struct, frozen=True):
@@ -21,6 +21,7 @@ class Settings(Struct, frozen=True):
     target: str
     url: str | None
     concurrency: int
+    processes: int = 0
 
 
 def worker(pipe: int) -> None:
@@ -42,6 +43,7 @@ def worker(pipe: int) -> None:
         stop,
         last_resort,
         concurrency=settings.concurrency,
+        processes=Processes(settings.processes, settings.target),
         beats=[lambda: _say(pipe, "beat")],
         ready=lambda: _say(pipe, "ready"),
     ).run()

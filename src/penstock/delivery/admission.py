@@ -4,17 +4,17 @@ import asyncio
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.backend.entry import ClaimedMessage, FetchedEntry, Malformed
-from penstock.delivery.desk import Desk
-from penstock.delivery.duty import Duty
 from penstock.delivery.expiry import has_expired
-from penstock.delivery.holdings import Batch, Holdings
-from penstock.delivery.intake import Intake
+from penstock.delivery.holdings import Batch
 from penstock.delivery.slot import Slot
 from penstock.errors import ExpiredError, PenstockError
 from penstock.options import AckMode
+
+if TYPE_CHECKING:
+    from penstock.delivery.lane import Lane
 
 
 class _Receipt(NamedTuple):
@@ -26,18 +26,18 @@ class _Receipt(NamedTuple):
 class Admission:
     """Keeps back what is not to be handled, claims anew what has waited long, acks what is delivered at most once."""
 
-    def __init__(self, duty: Duty, desk: Desk, holdings: Holdings, intake: Intake) -> None:
-        options = duty.plan.options
-        self._desk = desk
-        self._lost = holdings.lost
-        self._intake = intake
+    def __init__(self, lane: "Lane") -> None:
+        options = lane.plan.options
+        self._desk = lane.desk
+        self._lost = lane.lost
+        self._intake = lane.intake
         self._dedupes = options.dedupe is not None
         self._acks = options.ack is AckMode.ON_RECEIVE
         self.is_needed = self._dedupes or self._acks
         """For every entry, and not only for those that do not look right."""
 
         # A claim lasts for the timeout and one lease. The other half of that is for a handler that has to clean up.
-        self._longest_wait = duty.plan.lease.total_seconds() / 2
+        self._longest_wait = lane.plan.lease.total_seconds() / 2
         self._waiting: list[_Receipt] = []
         self._acking: asyncio.Task[None] | None = None
 

@@ -14,9 +14,10 @@ _BYTES = 8 * 1024 * 1024
 
 
 class Appetite:
-    """Adapts the size of reads to the work they turn out to be."""
+    """Adapts the size of reads to the work they turn out to be; if `strict`, never beyond the idle runners."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, strict: bool = False) -> None:
+        self._strict = strict
         self._cap = _FIRST
         self._rate = 0.0
         self._size = 1.0
@@ -30,7 +31,7 @@ class Appetite:
             rate = (finished - self._finished) / max(now - self._asked_at, 1e-6)
             self._rate = (self._rate + rate) / 2
             self._finished, self._asked_at = finished, now
-        room = free + int(self._rate * _SECONDS_AHEAD)
+        room = free if self._strict else free + int(self._rate * _SECONDS_AHEAD)
         return min(room, self._cap, max(1, int(_BYTES / self._size)))
 
     def may_read_ahead(self, count: int) -> bool:

@@ -12,11 +12,9 @@ from itertools import islice
 from typing import TypeAlias
 
 from penstock.backend.entry import ClaimedMessage
-from penstock.delivery.admission import Admission
 from penstock.delivery.delivery import AnyDelivery, Delivery
-from penstock.delivery.desk import Desk
-from penstock.delivery.duty import Duty
-from penstock.delivery.holdings import Batch, Holdings, Place
+from penstock.delivery.holdings import Batch, Place
+from penstock.delivery.plan import Plan
 from penstock.delivery.slot import Slot, current_slot
 from penstock.delivery.watchman import GRACE, Watchman
 from penstock.options import AckMode
@@ -36,24 +34,16 @@ class Crew:
     """As many runners as deliveries may run at the same time."""
 
     def __init__(
-        self,
-        duty: Duty,
-        desk: Desk,
-        holdings: Holdings,
-        admission: Admission,
-        handle: Handle,
-        sort: Sort | None = None,
+        self, plan: Plan, handle: Handle, sort: Sort | None = None, make: type[AnyDelivery] = Delivery
     ) -> None:
-        self._plan = plan = duty.plan
+        self._plan = plan
+        self._make = make
         self._timeout = plan.options.timeout.total_seconds()
         self.slots = [Slot(self._timeout) for _ in range(plan.concurrency)]
         self.lone_slots: list[Slot] = []
         """Of deliveries that run outside the shared batches."""
 
-        self._watchman = Watchman(duty, lambda: self.all_slots)
-        self._admission = admission
-        self._desk = desk
-        self._lost = holdings.lost
+        self._watchman = Watchman(self._timeout, lambda: self.all_slots)
         self._handle = handle
         self._sort = sort
         self._acks = plan.options.ack is AckMode.ON_SUCCESS
@@ -105,7 +95,9 @@ class Crew:
     @property
     def room(self) -> int:
         """How many entries it would begin soon enough, if they were given now."""
-        return 0 if self._queue or self.is_held else len(self.slots)
+        if self._queue or self.is_held:
+            return 0
+        return self.free if self._plan.strict else len(self.slots)
 
     @property
     def free(self) -> int:
@@ -193,6 +185,7 @@ class Crew:
         await self._run(slot, batch)
 
     async def _run(self, slot: Slot, batch: Batch) -> None:
+        slot.lane = batch.lane
         if self._sort is None:
             await self._run_singly(slot, batch)
         else:
@@ -209,11 +202,11 @@ class Crew:
                 continue
             await self._run(slot, batch)
             if self._batch is batch:
-                self._turn_page()
+                self._turn_page(batch)
 
     async def _run_singly(self, slot: Slot, batch: Batch) -> None:
-        handle, desk, lost, acks, by_hand = self._handle, self._desk, self._lost, self._acks, self._settles_by_hand
-        careful, admit = self._admission.is_needed, self._admission.admits
+        lane, make, handle, acks, by_hand = batch.lane, self._make, self._handle, self._acks, self._settles_by_hand
+        desk, lost, careful, admit = lane.desk, lane.lost, lane.admission.is_needed, lane.admission.admits
         started = slot.started = _clock()
         for entry in batch.waiting:
             if (careful or type(entry) is not ClaimedMessage or lost or entry.message.headers) and not await admit(
@@ -224,7 +217,7 @@ class Crew:
             if by_hand:
                 batch.begun[entry.id] = started
             try:
-                await handle(Delivery(entry.message.body, entry, desk))
+                await handle(make(entry.message.body, entry, desk))
             except BaseException as error:  # noqa: BLE001 - also SystemExit: a worker never dies of a message
                 self._raised(slot, batch, (entry,), error)
             else:
@@ -242,13 +235,13 @@ class Crew:
             started = slot.started = now
 
     def _next_piece(self, batch: Batch, sort: Sort) -> tuple[HandleMany, list[AnyDelivery]] | None:
-        pieces, lost, is_fit, desk = batch.pieces, self._lost, self._admission.is_fit, self._desk
+        pieces, lost, is_fit, desk = batch.pieces, batch.lane.lost, batch.lane.admission.is_fit, batch.lane.desk
         while not pieces:
             taken = list(islice(batch.waiting, self._plan.chunk))
             if not taken:
                 return None
             fit = [
-                Delivery(entry.message.body, entry, desk)
+                self._make(entry.message.body, entry, desk)
                 for entry in taken
                 if (type(entry) is ClaimedMessage and not lost and not entry.message.headers) or is_fit(batch, entry)
             ]
@@ -260,8 +253,8 @@ class Crew:
 
     async def _run_piece(self, slot: Slot, batch: Batch, handle: HandleMany, deliveries: list[AnyDelivery]) -> None:
         entries = [delivery.entry for delivery in deliveries]
-        if self._admission.is_needed:
-            entries = await self._admission.admitted(slot, batch, entries)
+        if batch.lane.admission.is_needed:
+            entries = await batch.lane.admission.admitted(slot, batch, entries)
             ids = {entry.id for entry in entries}
             deliveries = [delivery for delivery in deliveries if delivery.entry.id in ids]
         if not entries:
@@ -278,7 +271,7 @@ class Crew:
             slot.finished()
             self._returned(batch, entries, results)
             if self._acked_before:
-                self._desk.handled_after_ack(results.count(None), _clock() - started)
+                batch.lane.desk.handled_after_ack(results.count(None), _clock() - started)
         batch.seconds += _clock() - started
 
     def _returned(
@@ -286,27 +279,27 @@ class Crew:
     ) -> None:
         if self._acks and batch.by_hand is None and results.count(None) == len(entries):
             batch.done += [entry.id for entry in entries]
-            self._desk.soon()
+            batch.lane.desk.soon()
             return
         for entry, error in zip(entries, results, strict=True):
             if error is not None:
-                self._desk.failed(batch, entry, error)
+                batch.lane.desk.failed(batch, entry, error)
             elif self._acks and (batch.by_hand is None or entry.id not in batch.by_hand):
                 batch.done.append(entry.id)
-        self._desk.soon()
+        batch.lane.desk.soon()
 
     def _raised(self, slot: Slot, batch: Batch, entries: Sequence[ClaimedMessage], error: BaseException) -> None:
         try:
             error = slot.cause_of(error)
         except asyncio.CancelledError:
             for entry in entries if self._acked_before else ():
-                self._desk.dropped(entry.id, "its handler was interrupted")
+                batch.lane.desk.dropped(entry.id, "its handler was interrupted")
             raise
         for entry in entries:
-            self._desk.failed(batch, entry, error)
+            batch.lane.desk.failed(batch, entry, error)
 
-    def _turn_page(self) -> None:
-        self._desk.flush()
+    def _turn_page(self, batch: Batch) -> None:
+        batch.lane.desk.flush()
         self._batch = None
         if not self.is_held:
             self._next_page()

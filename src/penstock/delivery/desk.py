@@ -23,6 +23,9 @@ class Desk:
         self.topic = duty.plan.topic
         self.group = duty.plan.group
         self.max_attempts = duty.plan.retry.attempts
+        self.context = duty.context
+        """Whatever a face wants its deliveries to find."""
+
         self.is_due = False
         """Whether a flush is under way already."""
 
@@ -97,6 +100,10 @@ class Desk:
         self._holdings.settled(batch, ids)
         return ours
 
+    def holds(self, entry: ClaimedMessage) -> bool:
+        """Whether it is in our hands, and not settled yet."""
+        return self._holdings.find(entry) is not None
+
     async def settle_by_hand(self, entry: ClaimedMessage, error: BaseException | None) -> None:
         """As if the handler had ended now, well or with `error`; returns when it is settled."""
         batch, place = self._holdings.find(entry), (entry.stream, entry.id)
@@ -163,6 +170,7 @@ class Desk:
         self._holdings.settled(batch, ids)
         if self._by_hand:
             self._answer(batch.stream, ids, fenced)
+        await self._settlement.drop(batch, ids if not fenced else [id for id in ids if id not in fenced])
 
     def _answer(self, stream: str, ids: Sequence[str], fenced: frozenset[str]) -> None:
         for id in ids:

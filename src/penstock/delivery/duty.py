@@ -10,9 +10,12 @@ from penstock.events import Event, Listeners, Scope, Trouble
 class Duty:
     """One group of one topic, as one consumer."""
 
-    def __init__(self, plan: Plan, backend: StreamBackend, listeners: Listeners) -> None:
+    def __init__(self, plan: Plan, backend: StreamBackend, listeners: Listeners, context: Any = None) -> None:
         self.plan = plan
         self.backend = backend
+        self.context = context
+        """Whatever a face wants its deliveries to find."""
+
         self._listeners = listeners
         self.is_stopping = False
         """Nothing that was not begun is to be begun any more."""

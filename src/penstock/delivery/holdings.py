@@ -6,11 +6,14 @@ The lease thread looks in here too. It only reads, and never walks through what 
 import asyncio
 from collections import deque
 from collections.abc import Collection, Iterator, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from penstock.backend.entry import ClaimedMessage, DeadLetter, FetchedEntry, Park
 from penstock.backend.sheaf import Sheaf
 from penstock.delivery.delivery import AnyDelivery
+
+if TYPE_CHECKING:
+    from penstock.delivery.lane import Lane
 
 Place: TypeAlias = tuple[str, str]
 """A stream, and an entry id in it."""
@@ -30,6 +33,7 @@ class Batch:
         "fence",
         "has_suspects",
         "ids",
+        "lane",
         "leased_at",
         "parked",
         "pieces",
@@ -38,7 +42,10 @@ class Batch:
         "waiting",
     )
 
-    def __init__(self, sheaf: Sheaf, leased_at: float) -> None:
+    def __init__(self, lane: "Lane", sheaf: Sheaf, leased_at: float) -> None:
+        self.lane = lane
+        """Which topic's they are: where their outcomes go."""
+
         self.stream = sheaf.stream
         self.fence = sheaf.fence
         self.ids = sheaf.ids

@@ -3,16 +3,18 @@
 import time
 from collections.abc import Sequence
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from penstock.backend.entry import ClaimedMessage, Handling, Malformed, Park
 from penstock.backend.pace import Pace
 from penstock.backend.sheaf import Sheaf
-from penstock.delivery.desk import Desk
-from penstock.delivery.duty import Duty
-from penstock.delivery.holdings import Batch, Holdings
+from penstock.delivery.holdings import Batch
 from penstock.delivery.settlement import claim_of
 from penstock.errors import PenstockError
 from penstock.events import Scope
+
+if TYPE_CHECKING:
+    from penstock.delivery.lane import Lane
 
 _BUSY_DELAY = timedelta(seconds=1)
 
@@ -20,16 +22,17 @@ _BUSY_DELAY = timedelta(seconds=1)
 class Intake:
     """Takes charge of entries: from here on each of them ends settled, handed back, or another's."""
 
-    def __init__(self, duty: Duty, desk: Desk, holdings: Holdings) -> None:
-        self._duty = duty
-        self._plan = duty.plan
-        self._desk = desk
-        self._holdings = holdings
-        self.looks_at_each = duty.plan.options.dedupe is not None
+    def __init__(self, lane: "Lane") -> None:
+        self._lane = lane
+        self._duty = lane.duty
+        self._plan = lane.plan
+        self._desk = lane.desk
+        self._holdings = lane.holdings
+        self.looks_at_each = lane.plan.options.dedupe is not None
 
     async def take(self, sheaf: Sheaf, leased_at: float) -> Batch:
         """A batch, ready to be run. Its leases began at that moment, by the monotonic clock, or later."""
-        batch = Batch(sheaf, leased_at)
+        batch = Batch(self._lane, sheaf, leased_at)
         self._holdings.add(batch)
         if self.looks_at_each:
             readable = []

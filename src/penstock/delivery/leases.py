@@ -8,12 +8,11 @@ import asyncio
 import threading
 import time
 from contextlib import suppress
+from typing import Protocol
 
 from penstock.backend.base import StreamBackend
 from penstock.backend.pace import Pace
-from penstock.delivery.crew import Crew
-from penstock.delivery.duty import Duty
-from penstock.delivery.holdings import Holdings
+from penstock.delivery.lane import Lane
 from penstock.delivery.slot import Slot
 from penstock.errors import PenstockError, ServerUnreachableError
 from penstock.events import HandlerStuck, LeaseLost, Scope
@@ -23,13 +22,26 @@ _MARGIN = 1.5  # seconds by which the loop's heartbeat may be late for no fault 
 _AGAIN_SECONDS = 0.5
 
 
-class Tenancy:
-    """What one worker holds, and which of it is still being worked on."""
+class Staff(Protocol):
+    """Those who work on what is leased."""
 
-    def __init__(self, duty: Duty, holdings: Holdings, crew: Crew) -> None:
-        self.duty = duty
-        self.plan = plan = duty.plan
-        self.holdings = holdings
+    @property
+    def all_slots(self) -> list[Slot]: ...
+
+    @property
+    def heartbeat(self) -> float:
+        """When the loop last had a turn, by the monotonic clock."""
+        ...
+
+
+class Tenancy:
+    """What one worker holds of one topic, and which of it is still being worked on."""
+
+    def __init__(self, lane: Lane, crew: Staff) -> None:
+        self._lane = lane
+        self.duty = lane.duty
+        self.plan = plan = lane.plan
+        self.holdings = lane.holdings
         self.period = plan.lease.total_seconds() / 3
         self.due = time.monotonic() + self.period
         self._crew = crew
@@ -37,12 +49,13 @@ class Tenancy:
         self._reported = False
 
     def overdue(self, now: float) -> Slot | None:
-        """The runner that has held up the whole loop for longer than its timeout, if any."""
+        """The runner that has held up the whole loop beyond its timeout with an entry of this topic, if any."""
         if not self._is_stuck(now):
             self._reported = False
             return None
         running = [slot for slot in self._crew.all_slots if slot.work is not None and slot.started <= now]
-        return max(running, key=lambda slot: slot.started, default=None)
+        last = max(running, key=lambda slot: slot.started, default=None)
+        return last if last is not None and last.lane is self._lane else None
 
     def is_first_report(self) -> bool:
         first, self._reported = not self._reported, True

@@ -42,6 +42,10 @@ class Outlook:
     async def not_paused(self) -> None:
         await self._running.wait()
 
+    @property
+    def is_paused(self) -> bool:
+        return not self._running.is_set()
+
     async def look(self) -> None:
         """Look once, and tell listeners what has changed for the worse."""
         seen = await self._duty.backend.watch(self._plan.topic, self._plan.group, self._known)
@@ -49,6 +53,12 @@ class Outlook:
             await self._saw(seen)
         else:
             await self.restore()
+
+    async def mend(self) -> None:
+        """One of our groups is missing, on the topic or on its retry stream, or perhaps on neither: see to it."""
+        await self.look()
+        if await self._duty.backend.create_group(keys.retry(self._plan.topic, self._plan.group), self._plan.group):
+            self._duty.tell(Lost, "0-0", "0-0", None, _RETRIES_GONE)
 
     async def _saw(self, seen: Sighting) -> None:
         known, self._known = self._known, seen

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
 from penstock.backend import keys
+from penstock.backend.entry import Throttle
 from penstock.errors import ConfigurationError
 from penstock.options import LEASE, Retry, Subscription, check_count, check_duration, check_kind
 
@@ -32,6 +33,15 @@ class Plan:
 
     chunk: int = 1
     """Most messages a handler takes at once."""
+
+    strict: bool = False
+    """Lease no more than there are idle runners for: what is leased is hidden from other workers."""
+
+    throttle: Throttle = field(default_factory=Throttle)
+    """How much may be in work over all workers of the group, where several lanes are read."""
+
+    drops: bool = False
+    """Delete what is settled at once, where nobody else reads the topic."""
 
     options: Subscription = field(default_factory=Subscription)
     consumer: str = ""
@@ -58,6 +68,15 @@ def unique_consumer(given: str = "") -> str:
     host = re.sub(r"[^A-Za-z0-9_-]", "-", socket.gethostname())[:64]
     shown = f"{given[:_LONGEST_SHOWN]}@" if given else ""
     return f"{shown}{host}.{os.getpid()}.{secrets.token_hex(4)}"
+
+
+def refuse_terms(**terms: object) -> None:
+    """Refuse terms of a bus that only a group can honour."""
+    defaults = {"retry": Retry(), "lease": LEASE, "start": "earliest", "options": Subscription()}
+    if given := [f"{name}=..." for name, value in terms.items() if value != defaults[name]]:
+        raise ConfigurationError(
+            f"a bus without a group only publishes: give app.bus(..., group=...) to have {', '.join(given)} count"
+        )
 
 
 def start_id(start: str | datetime) -> str:

@@ -43,6 +43,15 @@ class Settlement:
             self._duty.tell(Fenced, fenced)
         return frozenset(fenced)
 
+    async def drop(self, batch: Batch, ids: Sequence[str]) -> None:
+        """Delete what is settled, where the plan says so. What goes wrong is only told: the janitor finds the rest."""
+        if not self._plan.drops or batch.stream != self._plan.topic:  # a retry stream has let go of it already
+            return
+        try:
+            await self._duty.backend.drop(batch.stream, self._plan.group, ids)
+        except PenstockError as error:
+            self._duty.trouble(Scope.UPKEEP, error)
+
     async def ack(self, batch: Batch, ids: Sequence[str]) -> frozenset[str]:
         """Have entries done before they are run; returns those that are ours to run, and nobody else's ever."""
         settled = await self._insist(ids, lambda: self._complete(batch, ids), is_begun=False)

@@ -5,19 +5,43 @@ import math
 import time
 from collections.abc import Sequence
 from contextvars import ContextVar
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.backend.entry import ClaimedMessage
 from penstock.errors import HandlerTimeoutError
+
+if TYPE_CHECKING:
+    from penstock.delivery.duty import Duty
+
+
+class OneTopic(Protocol):
+    """Whose work a slot may have: what a worker has of one topic."""
+
+    duty: "Duty"
 
 
 class Slot:
     """One runner's place."""
 
-    __slots__ = ("is_ending", "is_reported", "is_stuck", "started", "task", "timed_out", "timeout", "work")
+    __slots__ = (
+        "in_thread",
+        "is_ending",
+        "is_reported",
+        "is_stuck",
+        "lane",
+        "started",
+        "task",
+        "timed_out",
+        "timeout",
+        "work",
+    )
 
     def __init__(self, timeout: float) -> None:
         self.timeout = timeout
         self.work: ClaimedMessage | list[ClaimedMessage] | None = None
+        self.lane: OneTopic | None = None
+        """Which topic's the last work was."""
+
         self.started = 0.0
         """When `work` was begun, by the monotonic clock."""
 
@@ -28,6 +52,8 @@ class Slot:
         """What it runs goes on although the runner has ended, as a thread does."""
 
         self.is_reported = False
+        self.in_thread = False
+        """What it runs is in a thread, which nothing can cancel."""
 
     def wait(self) -> None:
         """The handler has not begun yet: until `begin` no time counts."""

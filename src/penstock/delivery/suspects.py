@@ -11,6 +11,7 @@ itself; it counts a start for every time that nobody else took it either.
 
 import asyncio
 from collections import deque
+from collections.abc import Sequence
 from contextlib import suppress
 
 from msgspec.structs import replace
@@ -18,10 +19,9 @@ from msgspec.structs import replace
 from penstock.backend.entry import ClaimedMessage, Malformed
 from penstock.backend.pace import Pace
 from penstock.delivery.crew import Crew
-from penstock.delivery.desk import Desk
-from penstock.delivery.duty import Duty
 from penstock.delivery.handback import hand_back
-from penstock.delivery.holdings import Batch, Holdings, Place
+from penstock.delivery.holdings import Batch, Place
+from penstock.delivery.lane import Lane
 from penstock.errors import PenstockError
 from penstock.events import Scope
 
@@ -31,13 +31,13 @@ _MOST = 64
 class Suspects:
     """A queue of suspects, and the one runner that takes them."""
 
-    def __init__(self, duty: Duty, crew: Crew, desk: Desk, holdings: Holdings) -> None:
-        self._duty = duty
-        self._plan = duty.plan
+    def __init__(self, lanes: Sequence[Lane], crew: Crew) -> None:
+        self._lanes = lanes
+        self._plan = lanes[0].plan
+        """For what all lanes have in common."""
+
         self._crew = crew
-        self._desk = desk
-        self._holdings = holdings
-        self._lease = duty.plan.lease.total_seconds()
+        self._lease = self._plan.lease.total_seconds()
         self._queue: deque[tuple[Batch, ClaimedMessage]] = deque()
         self._arrived = asyncio.Event()
         self.task: asyncio.Task[None] | None = None
@@ -52,7 +52,7 @@ class Suspects:
         batch.has_suspects = True
         for entry in batch.waiting:
             if isinstance(entry, Malformed):
-                self._desk.malformed(batch, entry)
+                batch.lane.desk.malformed(batch, entry)
             else:
                 self._queue.append((batch, entry))
         self._arrived.set()
@@ -90,15 +90,15 @@ class Suspects:
                 await self._try(batch, entry)
 
     async def _try(self, batch: Batch, entry: ClaimedMessage) -> None:
-        is_stuck_here = entry.id in self._crew.stuck(entry.stream)
-        starts, budget = await self._mark(entry, only_first=not is_stuck_here), self._budget(entry)
+        is_stuck_here, desk = entry.id in self._crew.stuck(entry.stream), batch.lane.desk
+        starts, budget = await self._mark(batch.lane, entry, only_first=not is_stuck_here), self._budget(entry)
         if starts is None:
-            self._desk.let_go(batch, entry)
+            desk.let_go(batch, entry)
         elif is_stuck_here:
             if starts > budget:
                 self._give_up(batch, entry, starts)
             else:
-                self._desk.let_go(batch, entry)
+                desk.let_go(batch, entry)
         elif starts > 0:
             batch.waiting = iter((entry,))
             await self._crew.run_outside(batch)
@@ -107,14 +107,14 @@ class Suspects:
         else:
             await self._try_alone(batch, entry)
         # Settled before the next one begins: were we killed by that one, this one would be blamed too.
-        await self._desk.settled()
+        await desk.settled()
 
     def _budget(self, entry: ClaimedMessage) -> int:
         return self._plan.retry.attempts - entry.state.attempt
 
     def _give_up(self, batch: Batch, entry: ClaimedMessage, starts: int) -> None:
         reason = f"it was begun {starts} times by workers that died, lost their lease, or hang in it"
-        self._desk.refuse(batch, _at_attempt(entry, entry.state.attempt + starts - 1), reason)
+        batch.lane.desk.refuse(batch, _at_attempt(entry, entry.state.attempt + starts - 1), reason)
 
     async def _try_alone(self, batch: Batch, entry: ClaimedMessage) -> None:
         with suppress(TimeoutError):
@@ -123,35 +123,35 @@ class Suspects:
         with self._crew.held():
             await self._hold_nothing_back()
             await self._crew.quiet()
-            if self._duty.is_stopping:
+            if batch.lane.duty.is_stopping:
                 return  # it is handed back with the rest
             # Marked only now: whatever killed us while we waited was not this one.
-            starts = await self._mark(entry)
+            starts = await self._mark(batch.lane, entry)
             if starts is None:
-                self._desk.let_go(batch, entry)
+                batch.lane.desk.let_go(batch, entry)
                 return
             batch.waiting = iter((_at_attempt(entry, entry.state.attempt + starts - 2),))
             await self._crew.run_outside(batch)
-            await self._desk.settled()  # before anything else may begin, and kill us with this one still marked
+            await batch.lane.desk.settled()  # before anything else may begin, and kill us with this one still marked
 
     async def _hold_nothing_back(self) -> None:
         """What we have read and cannot begin now is for others to have, and we read no more of it."""
-        plan = self._plan
-        try:
-            await self._duty.backend.stop_reading(plan.streams, plan.group, plan.consumer)
-            await hand_back(self._duty, self._holdings, self._crew.take_back())
-        except PenstockError as error:
-            self._duty.trouble(Scope.RECLAIM, error)  # then it waits for us, or comes back by itself
+        taken_back = self._crew.take_back()
+        for lane in self._lanes:
+            plan = lane.plan
+            try:
+                await lane.duty.backend.stop_reading(plan.streams, plan.group, plan.consumer)
+                await hand_back(lane.duty, lane.holdings, taken_back)
+            except PenstockError as error:
+                lane.duty.trouble(Scope.RECLAIM, error)  # then it waits for us, or comes back by itself
 
-    async def _mark(self, entry: ClaimedMessage, *, only_first: bool = False) -> int | None:
-        pace = Pace()
+    async def _mark(self, lane: Lane, entry: ClaimedMessage, *, only_first: bool = False) -> int | None:
+        plan, pace = lane.plan, Pace()
         while True:
             try:
-                return await self._duty.backend.mark_start(
-                    entry, self._plan.group, self._plan.consumer, only_first=only_first
-                )
+                return await lane.duty.backend.mark_start(entry, plan.group, plan.consumer, only_first=only_first)
             except PenstockError as error:
-                self._duty.trouble(Scope.RECLAIM, error)
+                lane.duty.trouble(Scope.RECLAIM, error)
                 pace.failed()
                 await pace.ready()
 

@@ -8,10 +8,7 @@ from contextlib import suppress
 from penstock.backend.entry import FetchedEntry
 from penstock.backend.sheaf import Sheaf
 from penstock.delivery.crew import Crew
-from penstock.delivery.duty import Duty
-from penstock.delivery.holdings import Holdings
-from penstock.delivery.intake import Intake
-from penstock.delivery.outlook import Outlook
+from penstock.delivery.lane import Lane
 from penstock.delivery.suspects import Suspects
 from penstock.delivery.together import to_the_end
 from penstock.errors import GroupMissingError, PenstockError
@@ -22,25 +19,17 @@ _CALLS_PER_SCAN = 10
 
 
 class Takeover:
-    """The reclaiming loop of one worker."""
+    """The reclaiming loop of one worker, for one topic."""
 
-    def __init__(
-        self,
-        duty: Duty,
-        crew: Crew,
-        intake: Intake,
-        holdings: Holdings,
-        suspects: Suspects,
-        outlook: Outlook,
-    ) -> None:
-        self._duty = duty
-        self._plan = duty.plan
+    def __init__(self, lane: Lane, crew: Crew, suspects: Suspects) -> None:
+        self._duty = lane.duty
+        self._plan = lane.plan
+        self._intake = lane.intake
+        self._holdings = lane.holdings
+        self._outlook = lane.outlook
         self._crew = crew
-        self._intake = intake
-        self._holdings = holdings
         self._suspects = suspects
-        self._outlook = outlook
-        self._acks_first = duty.plan.options.ack is AckMode.ON_RECEIVE
+        self._acks_first = lane.plan.options.ack is AckMode.ON_RECEIVE
         self._has_left_some = False
 
     async def run(self) -> None:

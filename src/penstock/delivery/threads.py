@@ -49,6 +49,7 @@ class HandlerThreads:
         try:
             if slot is not None:
                 slot.begin()
+                slot.in_thread = True
             running = self._start(function, argument)
             while not running.done():
                 try:
@@ -62,6 +63,8 @@ class HandlerThreads:
                     release()
             return running.result()
         finally:
+            if slot is not None:
+                slot.in_thread = False
             release()
 
     def close(self) -> None:

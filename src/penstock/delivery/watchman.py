@@ -4,7 +4,6 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 
-from penstock.delivery.duty import Duty
 from penstock.delivery.slot import Slot
 from penstock.events import HandlerStuck
 
@@ -15,10 +14,9 @@ GRACE = 1.0
 class Watchman:
     """One for all runners: a timer for each message would cost more than everything else together."""
 
-    def __init__(self, duty: Duty, slots: Callable[[], Sequence[Slot]]) -> None:
-        self._duty = duty
+    def __init__(self, timeout: float, slots: Callable[[], Sequence[Slot]]) -> None:
         self._slots = slots
-        self._timeout = duty.plan.options.timeout.total_seconds()
+        self._timeout = timeout
         self._task: asyncio.Task[None] | None = None
         self.heartbeat = time.monotonic()
         """When the loop last had a turn, to within a second or so."""
@@ -39,8 +37,11 @@ class Watchman:
                     slot.time_out()
                     if now - slot.started > self._timeout + GRACE and not slot.is_reported:
                         slot.is_reported = True
-                        self._report(slot, now - slot.started)
+                        _report(slot, now - slot.started)
 
-    def _report(self, slot: Slot, seconds: float) -> None:
-        for entry in slot.entries:
-            self._duty.tell(HandlerStuck, entry.message.id, entry.origin, seconds, False)
+
+def _report(slot: Slot, seconds: float) -> None:
+    if slot.lane is None:
+        return
+    for entry in slot.entries:
+        slot.lane.duty.tell(HandlerStuck, entry.message.id, entry.origin, seconds, False)

@@ -31,7 +31,7 @@ class Crew:
         self._open = open
         self._lanes: dict[int, Lane] = {}
         self._leaving: set[Lane] = set()
-        self._watchman = Watchman(duty, lambda: [lane.slot for lane in self.lanes])
+        self._watchman = Watchman(duty.plan.options.timeout.total_seconds(), lambda: [lane.slot for lane in self.lanes])
         self._pace = Pace()
         self._is_paused = False
         self._period = min(_LOOK_SECONDS, self._plan.lease.total_seconds() / 3)

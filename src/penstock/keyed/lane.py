@@ -34,6 +34,7 @@ class Lane:
         self.number = number
         self.duty = duty
         self.slot = Slot(duty.plan.options.timeout.total_seconds())
+        self.slot.lane = self
         self._stream = stream
         self._handle = handle
         self._is_stopping = False

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from zlib import crc32
 
 from penstock.errors import ConfigurationError
-from penstock.options import check_count
+from penstock.options import ByKey, check_count, check_kind
 
 MOST_PARTITIONS = 1024
 
@@ -20,6 +20,18 @@ def names_of(topic: str, count: int) -> list[str]:
     if count > MOST_PARTITIONS:
         raise ConfigurationError(f"partitions is at most {MOST_PARTITIONS}, not {count}")
     return [f"{topic}:p{number}" for number in range(count)]
+
+
+def ordering_of(topics: Sequence[str], partitions: int | None, ordering: ByKey | str | None) -> ByKey | None:
+    """How a bus is to keep order; None if it is not to."""
+    if partitions is None and ordering is None:
+        return None
+    if partitions is None or ordering is None or len(topics) != 1:
+        raise ConfigurationError('order by key is asked for with app.bus(one topic, partitions=n, ordering="key")')
+    if ordering == "key":
+        return ByKey()
+    check_kind('ordering, unless "key",', ordering, ByKey)
+    return ordering  # type: ignore[return-value]
 
 
 def share_of(count: int, members: Sequence[str], me: str) -> int:

@@ -6,7 +6,7 @@ from contextlib import aclosing
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from penstock.bus.letters import DeadLetters
+from penstock.delivery.letters import DeadLetters
 from penstock.errors import ConfigurationError
 from penstock.manager.configuration import DLQConfig, stream_name
 from penstock.manager.health import health_of

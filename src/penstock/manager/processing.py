@@ -8,8 +8,8 @@ from typing import Any, TypeAlias
 
 from penstock.backend.base import StreamBackend
 from penstock.bus.bus import Bus
-from penstock.bus.handlers import Handler
 from penstock.delivery.delivery import AnyDelivery
+from penstock.delivery.handlers import Handler
 from penstock.delivery.leases import LeaseKeeper
 from penstock.delivery.outcome import Reject, Snooze, reason_of
 from penstock.delivery.plan import Plan

@@ -33,6 +33,9 @@ EXPIRES_AT = "expires-at"
 FOREIGN_ID = "foreign-id"
 """Header: the id as its writer gave it, when that was no UUID. Bytes that are not UTF-8 appear as `\\xNN`."""
 
+UNIQUE_KEY = "unique-key"
+"""Header: the job stands for all of this key, as long as it does."""
+
 DATA = b"data"
 """Dialects cloudevents and job: the whole document."""
 

@@ -11,26 +11,25 @@ Handlers are run by `penstock run`, or by the asynchronous app.
 """
 
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import islice
 from types import TracebackType
-from typing import Any, Protocol, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from penstock.app import Penstock as AsyncPenstock
 from penstock.bus.bus import Bus as AsyncBus
-from penstock.bus.letters import DeadLetters as AsyncDeadLetters
-from penstock.bus.letters import Letter, ReplayReport, Where
 from penstock.bus.publisher import Receipt
 from penstock.errors import ConfigurationError, PenstockError
-from penstock.options import LEASE, Retry, Sending, Subscription
+from penstock.options import LEASE, JobOptions, Priority, Retry, Sending, Subscription
+from penstock.sync.jobs import JobQueue
+from penstock.sync.letters import Call, DeadLetters
 from penstock.sync.loop_thread import LoopThread
 
 T = TypeVar("T")
 
 _BODIES_PER_CALL = 1000
-_LETTERS_PER_CALL = 100
 
 
 class Penstock:
@@ -67,6 +66,18 @@ class Penstock:
         """A bus of one topic or several, which publishes; with a group, also the way to its dead letters."""
         face = self._app.bus(topic, group=group, retry=retry, lease=lease, start=start, options=options)
         return Bus(face, self._call)
+
+    def jobs(
+        self,
+        queue: str,
+        *,
+        group: str = "workers",
+        retry: Retry = Retry(),  # noqa: B008 - frozen
+        lanes: Mapping[Priority, str] | None = None,
+        options: JobOptions = JobOptions(),  # noqa: B008 - frozen
+    ) -> JobQueue:
+        """A queue of jobs, which enqueues them and looks after them."""
+        return JobQueue(self._app.jobs(queue, group=group, retry=retry, lanes=lanes, options=options), self._call)
 
     def open(self) -> Self:
         """Start the thread and connect, unless that is done. `with` does this."""
@@ -120,12 +131,6 @@ class Penstock:
         # Before any lock is taken: another thread may have held it when the process was forked.
         if self._thread is not None:
             self._thread.check()
-
-
-class Call(Protocol):
-    """Has a coroutine run in the loop's thread, and gives what it returned."""
-
-    def __call__(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T: ...
 
 
 class Bus:
@@ -193,55 +198,3 @@ class Bus:
 
     def __repr__(self) -> str:
         return f"<{type(self).__module__}.{type(self).__name__} of {self._face!r}>"
-
-
-class DeadLetters:
-    """Of one group, over the topics of a bus. Iterate to see them, oldest first."""
-
-    def __init__(self, letters: AsyncDeadLetters, call: Call) -> None:
-        self._letters = letters
-        self._call = call
-
-    def __iter__(self) -> Iterator[Letter]:
-        letters = aiter(self._letters)
-        while page := self._call(lambda: _take(letters, _LETTERS_PER_CALL)):
-            yield from page
-
-    def get(self, id: str) -> Letter | None:
-        """The letter of this message id, or of this place among the dead letters; None if there is none."""
-        return self._call(lambda: self._letters.get(id))
-
-    def count(self) -> int:
-        """How many there are. Looks at each, since a topic's dead letters are shared by its groups."""
-        return self._call(self._letters.count)
-
-    def replay(
-        self,
-        *,
-        ids: Iterable[str] | str | None = None,
-        where: Where | None = None,
-        dry_run: bool = False,
-        rate: float | None = None,
-    ) -> ReplayReport:
-        """Give letters back to this group, as first attempts under a new replay id. Other groups see nothing of it.
-
-        Those with these message ids or letter ids, or those for which `where` says so; with neither, all that are there
-        now. `where` runs in the loop's thread: it must be quick, and cannot use this app. `rate` is the most per
-        second. Ctrl-C ends it: what was given back until then stays so.
-        """
-        return self._call(lambda: self._letters.replay(ids=ids, where=where, dry_run=dry_run, rate=rate))
-
-    def purge(
-        self, *, ids: Iterable[str] | str | None = None, where: Where | None = None, dry_run: bool = False
-    ) -> int:
-        """Throw letters away for good, chosen by ids or by `where`, as for `replay`; returns how many."""
-        return self._call(lambda: self._letters.purge(ids=ids, where=where, dry_run=dry_run))
-
-
-async def _take(items: AsyncIterator[T], most: int) -> list[T]:
-    taken: list[T] = []
-    async for item in items:
-        taken.append(item)
-        if len(taken) == most:
-            break
-    return taken

@@ -7,7 +7,7 @@ from typing import Any
 
 from penstock.app import Penstock
 from penstock.backend.entry import Malformed
-from penstock.bus.bus import Bus
+from penstock.delivery.face import Face
 from penstock.errors import ConfigurationError
 from penstock.message.message import Message
 from penstock.testing.backlog import Backlog, backlog
@@ -19,7 +19,7 @@ _LOOK_SECONDS = 0.01
 _PAGE = 1000
 
 
-async def drain(app: Penstock, *faces: Bus, timeout: timedelta = DRAIN, hurry: bool = False) -> None:
+async def drain(app: Penstock, *faces: Face, timeout: timedelta = DRAIN, hurry: bool = False) -> None:
     """Run these faces, or all that have handlers, until everything published so far is settled; then stop them.
 
     Settled means: nothing undelivered, pending, waiting for a retry or being retried, and no handler that still runs
@@ -48,7 +48,7 @@ async def drain(app: Penstock, *faces: Bus, timeout: timedelta = DRAIN, hurry: b
             raise AssertionError(failure or f"the app was stopped before it had settled everything:\n{seen.describe()}")
 
 
-async def settled(app: Penstock, *faces: Bus, timeout: timedelta = DRAIN) -> None:
+async def settled(app: Penstock, *faces: Face, timeout: timedelta = DRAIN) -> None:
     """As `drain`, for faces that are running already: wait until everything published so far is settled."""
     chosen = _chosen(app, faces)
     async with app_events(app) as seen:
@@ -73,14 +73,14 @@ async def published(app: Penstock, topic: str) -> list[Message[Any]]:
     return messages
 
 
-def _chosen(app: Penstock, faces: Sequence[Bus]) -> Sequence[Bus]:
+def _chosen(app: Penstock, faces: Sequence[Face]) -> Sequence[Face]:
     chosen = faces or app.handled_faces
     if not chosen:
-        raise ConfigurationError("nothing to drain: no bus of this app has a handler")
+        raise ConfigurationError("nothing to drain: no bus and no queue of this app has a handler")
     return chosen
 
 
-async def _settled(app: Penstock, faces: Sequence[Bus], seen: Recorder, *, hurry: bool) -> None:
+async def _settled(app: Penstock, faces: Sequence[Face], seen: Recorder, *, hurry: bool) -> None:
     """Returns when two looks in a row found nothing, and nothing happened between them.
 
     One look is not enough: while it looks at one topic, a handler of another may publish to those it has seen already.
@@ -95,7 +95,7 @@ async def _settled(app: Penstock, faces: Sequence[Bus], seen: Recorder, *, hurry
             await asyncio.sleep(_LOOK_SECONDS)
 
 
-async def _backlogs(app: Penstock, faces: Sequence[Bus], *, hurry: bool = False) -> list[Backlog]:
+async def _backlogs(app: Penstock, faces: Sequence[Face], *, hurry: bool = False) -> list[Backlog]:
     backlogs = []
     for topic, group in dict.fromkeys((topic, face.group or "") for face in faces for topic in face.topics):
         if hurry:
@@ -104,7 +104,7 @@ async def _backlogs(app: Penstock, faces: Sequence[Bus], *, hurry: bool = False)
     return [one for one in backlogs if not one.is_empty]
 
 
-async def _failure(app: Penstock, faces: Sequence[Bus], seen: Recorder, timeout: timedelta, *, hurry: bool) -> str:
+async def _failure(app: Penstock, faces: Sequence[Face], seen: Recorder, timeout: timedelta, *, hurry: bool) -> str:
     left = await _backlogs(app, faces)
     lines = [f"not settled within {timeout.total_seconds():g} s:", *[f"  {one}" for one in left]]
     lines += [f"  {face!r}: a handler that has not returned" for face in faces if face.is_busy]

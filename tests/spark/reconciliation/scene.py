@@ -21,7 +21,7 @@ from penstock import Penstock
 from penstock.backend import keys
 from penstock.backend.address import URL_VARIABLE
 from penstock.backend.parcel import split_dead
-from penstock.bus.letters import ReplayReport
+from penstock.delivery.letters import ReplayReport
 from penstock.errors import ServerError
 from penstock.lake import Lake
 from tests.fault.programs import ROOT, Program

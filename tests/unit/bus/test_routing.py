@@ -12,8 +12,8 @@ import pydantic
 import pytest
 
 from penstock.backend.entry import ClaimedMessage, PartialDeliveryState
-from penstock.bus.handlers import Handlers
 from penstock.delivery.delivery import AnyDelivery, Delivery
+from penstock.delivery.handlers import Handlers
 from penstock.delivery.outcome import Reject
 from penstock.delivery.threads import HandlerThreads
 from penstock.errors import ConfigurationError, UnhandledTypeError

@@ -1,6 +1,7 @@
 """What a worker holds: settled once, found at once, renewed from when the server began to count."""
 
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -10,6 +11,7 @@ from penstock.delivery.holdings import Batch, Holdings
 from penstock.message.message import Message
 
 NOW = datetime.now(UTC)
+LANE: Any = None  # where outcomes go does not matter here
 
 
 def entry(id: str, stream: str = "orders") -> ClaimedMessage:
@@ -17,7 +19,7 @@ def entry(id: str, stream: str = "orders") -> ClaimedMessage:
 
 
 def batch(*ids: str, leased_at: float = 0.0) -> Batch:
-    return Batch(Sheaf.of([entry(id) for id in ids]), leased_at)
+    return Batch(LANE, Sheaf.of([entry(id) for id in ids]), leased_at)
 
 
 async def test_what_is_settled_twice_counts_once() -> None:

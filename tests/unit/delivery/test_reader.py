@@ -10,7 +10,7 @@ from penstock.delivery.holdings import Batch
 from penstock.delivery.plan import Plan
 from penstock.delivery.reader import Reader
 from penstock.events import Listeners
-from tests.unit.delivery.test_holdings import entry
+from tests.unit.delivery.test_holdings import LANE, entry
 
 
 class Server:
@@ -33,7 +33,7 @@ class Taker:
         self.given: list[Batch] = []
 
     async def take(self, sheaf: Sheaf, leased_at: float) -> Batch:
-        return Batch(sheaf, leased_at)
+        return Batch(LANE, sheaf, leased_at)
 
     def give(self, batch: Batch) -> None:
         self.given.append(batch)
@@ -41,8 +41,8 @@ class Taker:
 
 def reader_of(server: Server, taker: Taker, *, ahead: bool) -> Reader:
     duty = Duty(Plan(topic="orders", group="g"), server, Listeners())  # type: ignore[arg-type]
-    holdings = outlook = SimpleNamespace()
-    reader = Reader(duty, taker, taker, holdings, outlook)  # type: ignore[arg-type]
+    lane = SimpleNamespace(duty=duty, plan=duty.plan, intake=taker)
+    reader = Reader(lane, taker)  # type: ignore[arg-type]
     reader._appetite.may_read_ahead = lambda count: ahead  # type: ignore[method-assign]
     return reader
 

@@ -25,6 +25,7 @@ from penstock.message.message import Message
 NOW = datetime.now(UTC)
 STATE = PartialDeliveryState(1, NOW, NOW)
 SECOND = timedelta(seconds=1)
+LANE: Any = None  # settling knows the topic from its duty
 
 
 def entry(id: str) -> ClaimedMessage:
@@ -55,7 +56,7 @@ async def told_of(
     listeners, told, delays = Listeners(), list[Event](), list[float]()
     listeners.listen(told.append)
     duty = Duty(Plan(topic="orders", group="g"), Server(answer), listeners)  # type: ignore[arg-type]
-    await Settlement(duty, delays.append).settle(Batch(Sheaf.of(entries), 0.0), outcomes, 0)
+    await Settlement(duty, delays.append).settle(Batch(LANE, Sheaf.of(entries), 0.0), outcomes, 0)
     return told, delays
 
 

@@ -61,6 +61,23 @@ class Publishes(Protocol):
         """
         ...
 
+    async def schedule(
+        self,
+        topic: str,
+        group: str,
+        messages: Sequence[Message[Any]],
+        *,
+        delay: timedelta | None = None,
+        until: datetime | None = None,
+    ) -> list[datetime | PenstockError]:
+        """Put messages aside for one group alone, as if parked before their first attempt; `promote` makes them ready.
+
+        One result for each: when it is due, by the server's clock, or what went wrong with it. Up to 100 messages, or
+        about a MiB of them, are atomic at a time. After a lost answer it is sent again, which does no harm: a message
+        that is there is not there twice. If that fails too, `PublishUnknownError` is the result.
+        """
+        ...
+
     async def promote_later(self, topic: str, limit: int = 100) -> tuple[int, timedelta | None]:
         """Append up to `limit` messages that are due to the topic itself, for every group, earliest first. Atomic.
 

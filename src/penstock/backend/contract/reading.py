@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from datetime import timedelta
 from typing import Protocol
 
-from penstock.backend.entry import ClaimedMessage, FetchedEntry
+from penstock.backend.entry import ClaimedMessage, FetchedEntry, Helping
 from penstock.backend.sheaf import Sheaf
 
 
@@ -48,6 +48,26 @@ class Reads(Protocol):
 
         All that came with an answer, even if an earlier read asked for more than `count`: what stayed behind would be
         leased to us with nobody to look after it.
+        """
+        ...
+
+    async def read_lanes(
+        self,
+        lanes: Sequence[str],
+        group: str,
+        consumer: str,
+        helping: Helping,
+        timeout: timedelta,
+        *,
+        ahead: Helping | None = None,
+    ) -> list[Sheaf]:
+        """As `read_sheaves`, from several topics of one slot, each with its retry stream, which comes first.
+
+        Gives exactly what `helping` says, as far as it is there: the count is that of all lanes together. If there is
+        nothing, it waits up to `timeout` for the first entry of any lane; only then it may be more than the count, one
+        of each stream, if several come at the same moment. With `ahead`, a full helping makes the backend ask for that
+        one before it returns this one. A limit of the helping counts for all who read for the group: none of them is
+        given more than it allows. What was recalled before anybody read it is acked, and given to nobody.
         """
         ...
 

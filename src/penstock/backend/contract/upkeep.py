@@ -1,5 +1,6 @@
 """Verbs for groups and consumers, and for what became of a topic. The words are those of `backend/base.py`."""
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Protocol
 
@@ -100,6 +101,13 @@ class LooksAfter(Protocol):
         If there are more than `max_entries` then, younger ones go too, as many as are too many, the oldest first; but
         none that somebody has not settled or passed. Looks at about `limit` entries; repeat while it removes any.
         Atomic with the look at the groups, and with the count. A topic that nobody reads yet is not trimmed.
+        """
+        ...
+
+    async def drop(self, stream: str, group: str, entry_ids: Sequence[str]) -> int:
+        """Delete entries that `group` has settled, unless another group or a durable cursor reads the stream.
+
+        Returns how many; 0 leaves them for `trim`. Atomic with the look at the others. Idempotent.
         """
         ...
 

@@ -17,17 +17,21 @@ from penstock.backend.redis.durable import Durable
 from penstock.backend.redis.following import Following
 from penstock.backend.redis.handled import Handled
 from penstock.backend.redis.inspecting import Inspecting
+from penstock.backend.redis.lanes import Lanes
 from penstock.backend.redis.later import Later
 from penstock.backend.redis.letters import Letters
 from penstock.backend.redis.links import Links
 from penstock.backend.redis.once import Once
 from penstock.backend.redis.opening import Opener
 from penstock.backend.redis.registry import Registry
+from penstock.backend.redis.scheduling import Scheduling
 from penstock.backend.redis.sharing import Sharing
 from penstock.backend.redis.sightings import Sightings
 from penstock.backend.redis.stopping import Stopping
 from penstock.backend.redis.turns import Turns
+from penstock.backend.redis.unique import UniqueVerbs
 from penstock.backend.redis.upkeep import Upkeep
+from penstock.backend.trail import Trail
 from penstock.message.wire import Wire
 
 
@@ -40,12 +44,15 @@ class RedisBackend(
     Registry,
     Inspecting,
     Later,
+    Scheduling,
     Handled,
     Letters,
     Turns,
     Sharing,
+    Lanes,
     Following,
     Cursors,
+    UniqueVerbs,
     StreamBackend,
 ):
     """Every verb of `StreamBackend`; made by `connect` or `from_client`, closed by `aclose` or `async with`."""
@@ -59,11 +66,13 @@ class RedisBackend(
         server: EmbeddedServer | None = None,
         is_view: bool = False,
         dead: Callable[[str], str] = keys.dead,
+        trail: Trail | None = None,
     ) -> None:
         super().__init__(links, wire or Wire(), {} if wires is None else wires)
         self._server = server
         self._is_view = is_view
         self._dead = dead
+        self._trail = trail
 
     @classmethod
     async def connect(
@@ -102,8 +111,8 @@ class RedisBackend(
     async def another(self) -> Self:
         return await self._at(self._links.opener.again(), self._default_wire, self._wires, dead=self._dead)
 
-    def speaking(self, wires: Mapping[str, Wire]) -> Self:
-        return type(self)(self._links, wire=self._default_wire, wires=wires, is_view=True, dead=self._dead)
+    def speaking(self, wires: Mapping[str, Wire], trail: Trail | None = None) -> Self:
+        return type(self)(self._links, wire=self._default_wire, wires=wires, is_view=True, dead=self._dead, trail=trail)
 
     async def aclose(self) -> None:
         """Close our connections. What was read and not settled stays pending, for others to reclaim."""

@@ -29,7 +29,7 @@ class _Packed(NamedTuple):
     member: bytes
 
 
-class _Due(NamedTuple):
+class Due(NamedTuple):
     how: str
     ms: int
     window_ms: int | None
@@ -50,7 +50,7 @@ class Later(Verbs):
         window: timedelta = DEDUPE_WINDOW,
     ) -> list[Published | PenstockError]:
         keys.check_topic(topic)
-        due = _due(delay, until, milliseconds("window", window, least=1) if once else None)
+        due = due_of(delay, until, milliseconds("window", window, least=1) if once else None)
         results: dict[int, Published | PenstockError] = {}
         packed: list[_Packed] = []
         for position, message in enumerate(messages):
@@ -78,7 +78,7 @@ class Later(Verbs):
             raise keys.refusal(topic)
         return moved, None if next_ms < 0 else timedelta(milliseconds=next_ms)
 
-    async def _put_aside(self, topic: str, packed: Sequence[_Packed], due: _Due) -> Sequence[Published | PenstockError]:
+    async def _put_aside(self, topic: str, packed: Sequence[_Packed], due: Due) -> Sequence[Published | PenstockError]:
         names = [keys.later(topic), topic]
         if due.window_ms is not None:
             names += [keys.once(topic, canonical(one.message.id) or "") for one in packed]
@@ -107,11 +107,11 @@ def _member(parts: list[bytes]) -> bytes:
     return UUID(new_id()).bytes + pack_fields(parts)
 
 
-def _due(delay: timedelta | None, until: datetime | None, window_ms: int | None) -> _Due:
+def due_of(delay: timedelta | None, until: datetime | None, window_ms: int | None) -> Due:
     if (delay is None) == (until is None):
         raise ConfigurationError("a message for later has either a delay or a time until which it waits")
     if delay is not None:
-        return _Due("in", milliseconds("delay", delay), window_ms)
+        return Due("in", milliseconds("delay", delay), window_ms)
     if not isinstance(until, datetime) or until.tzinfo is None:
         raise ConfigurationError(f"the time until which a message waits is a datetime with an offset, not {until!r}")
-    return _Due("at", max(0, math.ceil((until - _EPOCH) / timedelta(milliseconds=1))), window_ms)
+    return Due("at", max(0, math.ceil((until - _EPOCH) / timedelta(milliseconds=1))), window_ms)

@@ -104,7 +104,7 @@ class Letters(Verbs):
         return entries
 
     async def _replay(self, topic: str, group: str, letters: Sequence[Letter], replay_id: str) -> list[bytes]:
-        args: list[Word] = [group, fields.DELIVERY]
+        args: list[Word] = [group, fields.DELIVERY, *self._trail_words(topic)]
         for letter in letters:
             args += [letter.id, replayed_record(letter, replay_id)]
         names = [self._dead(topic), keys.retry(topic, group), keys.steals(topic, group)]

@@ -12,14 +12,14 @@ from penstock.backend.parcel import split_record
 from penstock.backend.redis.links import Links, Word
 from penstock.backend.redis.look import Entry
 from penstock.backend.redis.scripts import load
-from penstock.backend.redis.seat import Seat
+from penstock.backend.redis.seat import Batch, Seat, Wish
 from penstock.backend.redis.standing import NO_FENCE, Standing
 from penstock.backend.redis.verbs import Verbs, check_names, entry_id, milliseconds, range_bound, whole_number
 from penstock.backend.sheaf import Sheaf, mean_size
 from penstock.errors import ConfigurationError, MalformedError
 from penstock.message.wire import Wire
 
-_LONGEST_BLOCK_MS = 10_000  # a dead peer is noticed this much, and a margin, later
+LONGEST_BLOCK_MS = 10_000  # a dead peer is noticed this much, and a margin, later
 _PAGES_PER_RECLAIM = 10
 _PENDING_PER_PAGE = 200
 _TOGETHER = 100  # so few that they are still in the processor's cache when they are handled
@@ -104,12 +104,17 @@ class Reading(Verbs):
         clock = asyncio.get_running_loop().time
         deadline = clock() + left_ms / 1000
         while True:
-            block_ms = min(left_ms, _LONGEST_BLOCK_MS)
-            batch = await seat.fetch(self._links, count, block_ms, ahead=ahead, whole=whole)
+            wish = Wish(count, min(left_ms, LONGEST_BLOCK_MS))
+            batch = await seat.fetch(self._links, wish, ahead=wish if ahead else None, whole=whole)
             left_ms = int((deadline - clock()) * 1000)
             if batch.parts or left_ms <= 0 or seat.is_stopped:
-                wire = self._wire(seat.standing.home)
-                return [Page(seat.names[name], wire, batch.fence).bound(entries) for name, entries in batch.parts]
+                return self._bound(seat, batch)
+
+    def _bound(self, seat: Seat, batch: Batch) -> list[Sheaf]:
+        return [
+            Page(seat.names[name], self._wire(seat.standing_of(name).home), batch.fences[name]).bound(entries)
+            for name, entries in batch.parts
+        ]
 
     async def reclaim_idle(
         self,
@@ -235,7 +240,7 @@ class Page:
             record.attempt,
             record.first,
             self._state.last_received,
-            redelivered=True,
+            redelivered=self._state.redelivered or record.deliveries > 0,
             replay=record.replay,
             replays=record.replays,
             suspect=self._state.suspect,

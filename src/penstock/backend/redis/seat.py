@@ -7,16 +7,29 @@ when it stops.
 
 import asyncio
 import math
+from collections.abc import Mapping
 from typing import NamedTuple
 
+from penstock.backend.entry import Helping
 from penstock.backend.pace import Pace
 from penstock.backend.redis.link import Link, Reply, pack
 from penstock.backend.redis.links import COMMAND_SECONDS, Links, raised
 from penstock.backend.redis.look import Look, Part, Watched
-from penstock.backend.redis.standing import NO_FENCE, Standing
+from penstock.backend.redis.standing import Standing
 from penstock.errors import PenstockError, ServerUnreachableError
 
 _UNBLOCK_AGAIN_SECONDS = 0.05
+
+
+class Wish(NamedTuple):
+    """What a read asks for."""
+
+    most: int
+    block_ms: int = 0
+    """How long to wait for the first entry."""
+
+    helping: Helping | None = None
+    """At a seat with several lanes: how many to take of which."""
 
 
 class Batch(NamedTuple):
@@ -24,20 +37,22 @@ class Batch(NamedTuple):
 
     parts: list[Part]
 
-    fence: int
-    """The consumer's steal counter, as known before they were asked for."""
+    fences: Mapping[bytes, int]
+    """By stream: the consumer's steal counter, as known before they were asked for."""
 
 
-_NOTHING = Batch([], NO_FENCE)
+_NOTHING = Batch([], {})
 
 
 class _Asked(NamedTuple):
     link: Link
     reply: "asyncio.Future[Reply]"
-    fence: int
+    fences: Mapping[bytes, int]
     sent_at: float
     blocks: bool
-    looks: bool
+    looks: list[Look]
+    expected: int
+    """How many replies there will be."""
 
 
 class Seat:
@@ -47,7 +62,7 @@ class Seat:
         self.names = {stream.encode(): stream for stream in streams}
         self.standing = standing
         self.is_stopped = False
-        self._look = Look(standing, streams, watched)
+        self._looks = [Look(standing, streams, watched)]
         self._head = ("XREADGROUP", "GROUP", standing.group, standing.consumer, "COUNT")
         self._tail = ("STREAMS", *streams, *(">" for _ in streams))
         streams_read = " and ".join(repr(stream) for stream in streams)
@@ -59,14 +74,23 @@ class Seat:
         self._asked: _Asked | None = None
         self._surplus: Batch | None = None
 
-    async def fetch(self, links: Links, count: int, block_ms: int, *, ahead: bool, whole: bool) -> Batch:
-        """Up to `count` entries of each stream that the group never had; with `ahead`, a full batch asks for the next.
+    @property
+    def standings(self) -> tuple[Standing, ...]:
+        """Of every topic that is read here."""
+        return (self.standing,)
+
+    def standing_of(self, name: bytes) -> Standing:
+        """Of the topic that the stream of this key belongs to."""
+        return self.standing
+
+    async def fetch(self, links: Links, wish: Wish, *, ahead: Wish | None = None, whole: bool) -> Batch:
+        """Entries that the group never had, as many of each stream as wished for; a full batch asks for `ahead`.
 
         With `whole`, all of an answer, although an earlier read may have asked for more. Gives nothing, at once, when
         the seat is stopped meanwhile.
         """
         clock = asyncio.get_running_loop().time
-        deadline = clock() + block_ms / 1000
+        deadline = clock() + wish.block_ms / 1000
         try:
             # Another read of this consumer may be waiting for entries; what we wait for it is not waited again.
             async with asyncio.timeout_at(deadline):
@@ -74,8 +98,8 @@ class Seat:
         except TimeoutError:
             return _NOTHING
         try:
-            left_ms = min(block_ms, math.ceil(max(0.0, deadline - clock()) * 1000))
-            return await self._fetch(links, count, left_ms, ahead=ahead, whole=whole)
+            left_ms = min(wish.block_ms, math.ceil(max(0.0, deadline - clock()) * 1000))
+            return await self._fetch(links, wish._replace(block_ms=left_ms), ahead, whole=whole)
         finally:
             self._lock.release()
 
@@ -105,8 +129,7 @@ class Seat:
         asked = self._asked
         if asked is not None and asked.reply.done() and asked.reply.exception() is None:
             reply = asked.reply.result()
-            answer = reply[1] if asked.looks else reply
-            parts += answer if isinstance(answer, list) else []
+            parts += self._found(_replies(reply, asked)[len(asked.looks) :])
         return [entry[0].decode() for name, entries in parts if self.names[name] == stream for entry in entries]
 
     @property
@@ -119,71 +142,92 @@ class Seat:
             return 0
         return math.ceil((asyncio.get_running_loop().time() - self._asked.sent_at) * 1000)
 
-    async def _fetch(self, links: Links, count: int, block_ms: int, *, ahead: bool, whole: bool) -> Batch:
+    async def _fetch(self, links: Links, wish: Wish, ahead: Wish | None, *, whole: bool) -> Batch:
         await self._pace.ready()
         if self.is_stopped:
             return _NOTHING
         try:
-            batch = self._surplus or await self._answer(links, count, block_ms, ahead=ahead)
+            batch = self._surplus or await self._answer(links, wish, ahead)
         except PenstockError:
             self._pace.failed()
             raise
         self._pace.succeeded()
         # An earlier read, taken up now, may have asked for more than this one.
+        count = wish.most
         rest = [(name, entries[count:]) for name, entries in batch.parts if len(entries) > count and not whole]
-        self._surplus = Batch(rest, batch.fence) if rest else None
-        return Batch([(name, entries[:count]) for name, entries in batch.parts], batch.fence) if rest else batch
+        self._surplus = Batch(rest, batch.fences) if rest else None
+        return Batch([(name, entries[:count]) for name, entries in batch.parts], batch.fences) if rest else batch
 
-    async def _answer(self, links: Links, count: int, block_ms: int, *, ahead: bool) -> Batch:
+    async def _answer(self, links: Links, wish: Wish, ahead: Wish | None) -> Batch:
         asked = self._asked
         if asked is None:
-            asked = await self._ask(links, count, block_ms)
+            asked = await self._ask(links, wish)
             if asked is None:
                 return _NOTHING
             # Waited for, not awaited: a caller that is cancelled here leaves the answer in `_asked` for its next read.
             await asyncio.wait([asked.reply])
         elif not asked.reply.done():
-            await asyncio.wait([asked.reply], timeout=block_ms / 1000 if asked.blocks else None)
+            await asyncio.wait([asked.reply], timeout=wish.block_ms / 1000 if asked.blocks else None)
             if not asked.reply.done():
                 return _NOTHING
         if self._asked is not asked:  # the seat was stopped, and the answer is being handed back
             return _NOTHING
         self._asked = None
-        batch = Batch(self._parts(asked), asked.fence)
-        if ahead and any(len(entries) >= count for _, entries in batch.parts):
-            self._ask_ahead(asked.link, count, block_ms)
+        batch = Batch(self._parts(asked), asked.fences)
+        if ahead is not None and self._is_full(batch.parts, wish):
+            self._ask_ahead(asked.link, ahead)
         return batch
 
-    async def _ask(self, links: Links, count: int, block_ms: int) -> _Asked | None:
-        fence = await self.standing.enroll(links)
-        await self._look.prepare(links)
-        link = await self._reader(links) if block_ms else await links.shared()
+    async def _ask(self, links: Links, wish: Wish) -> _Asked | None:
+        fences = {name: await self.standing_of(name).enroll(links) for name in self.names}
+        for look in self._looks:
+            await look.prepare(links)
+        link = await self._link_for(links, wish)
         if self.is_stopped:  # while we waited
             return None
-        self._asked = self._send(link, fence, count, block_ms, at_once=False)
+        self._asked = self._send(link, fences, wish, at_once=False)
         return self._asked
 
-    def _ask_ahead(self, link: Link, count: int, block_ms: int) -> None:
-        fence = self.standing.fence
-        if fence is not None and link.is_open:
-            self._asked = self._send(link, fence, count, block_ms, at_once=True)
+    def _ask_ahead(self, link: Link, wish: Wish) -> None:
+        known = [(name, self.standing_of(name).fence) for name in self.names]
+        fences = {name: fence for name, fence in known if fence is not None}
+        if link.is_open and len(fences) == len(known):
+            self._asked = self._send(link, fences, wish, at_once=True)
 
-    def _send(self, link: Link, fence: int, count: int, block_ms: int, *, at_once: bool) -> _Asked:
-        look = self._look.request()
-        read = pack(*self._head, count, *(("BLOCK", block_ms) if block_ms else ()), *self._tail)
-        within = COMMAND_SECONDS + block_ms / 1000
-        reply = link.call(look + read, within=within, replies=2 if look else 1, at_once=at_once)
-        sent_at = asyncio.get_running_loop().time()
-        return _Asked(link, reply, fence, sent_at, blocks=block_ms > 0, looks=bool(look))
+    def _send(self, link: Link, fences: Mapping[bytes, int], wish: Wish, *, at_once: bool) -> _Asked:
+        looks = [(look, request) for look in self._looks if (request := look.request())]
+        requests = [*[one for _, one in looks], *self._requests(wish)]
+        within = COMMAND_SECONDS + wish.block_ms / 1000
+        reply = link.call(b"".join(requests), within=within, replies=len(requests), at_once=at_once)
+        sent_at, asked = asyncio.get_running_loop().time(), [look for look, _ in looks]
+        return _Asked(link, reply, fences, sent_at, blocks=wish.block_ms > 0, looks=asked, expected=len(requests))
 
     def _parts(self, asked: _Asked) -> list[Part]:
-        reply = asked.reply.result()
-        if asked.looks:
-            look, reply = reply
-            self._look.answered(look)
-        parts: list[Part] = raised(reply, self._doing) or []
-        self._look.passed(parts)
+        replies = _replies(asked.reply.result(), asked)
+        for look, answer in zip(asked.looks, replies, strict=False):
+            look.answered(answer)
+        parts = self._read(replies[len(asked.looks) :])
+        for look in self._looks:
+            look.passed(parts)
         return parts
+
+    def _requests(self, wish: Wish) -> list[bytes]:
+        return [pack(*self._head, wish.most, *(("BLOCK", wish.block_ms) if wish.block_ms else ()), *self._tail)]
+
+    def _read(self, replies: list[Reply]) -> list[Part]:
+        """What an answer brings; raises what it says went wrong, if it brings nothing."""
+        return raised(replies[0], self._doing) or []
+
+    def _found(self, replies: list[Reply]) -> list[Part]:
+        """What an answer brings, whatever went wrong."""
+        return replies[0] if isinstance(replies[0], list) else []
+
+    def _is_full(self, parts: list[Part], wish: Wish) -> bool:
+        """Whether there is likely to be more."""
+        return any(len(entries) >= wish.most for _, entries in parts)
+
+    async def _link_for(self, links: Links, wish: Wish) -> Link:
+        return await self._reader(links) if wish.block_ms else await links.shared()
 
     async def _reader(self, links: Links) -> Link:
         if self._link is None or not self._link.is_open:
@@ -208,3 +252,7 @@ class Seat:
             return self._parts(asked)
         except PenstockError:
             return []  # the connection broke, or the group is gone: whatever was given comes back by its idle time
+
+
+def _replies(reply: Reply, asked: _Asked) -> list[Reply]:
+    return reply if asked.expected > 1 else [reply]

@@ -91,7 +91,8 @@ class Settling(Reading):
         names = [keys.parked(topic, group), keys.retry(topic, group), self._dead(topic), keys.steals(topic, group)]
         doing = f"cannot promote parked deliveries of {topic!r} for group {group!r}"
         last_words = unopenable(topic, group, datetime.now(UTC))
-        moved, next_ms = await self._links.script(doing, load("promote"), names, group, limit, *last_words)
+        args = (group, limit, *last_words, *self._trail_words(topic))
+        moved, next_ms = await self._links.script(doing, load("promote"), names, *args)
         return moved, None if next_ms < 0 else timedelta(milliseconds=next_ms)
 
     async def _park(self, stream: str, group: str, consumer: str, parks: Sequence[Park]) -> Settled:
@@ -99,7 +100,7 @@ class Settling(Reading):
         _check_stream(stream, {park.entry.stream for park in parks})
         topic = keys.home(stream)
         names = [stream, keys.parked(topic, group), keys.starts(topic, group), keys.groups(topic)]
-        args: list[Word] = [group, consumer, int(keys.is_retry(stream))]
+        args: list[Word] = [group, consumer, int(keys.is_retry(stream)), *self._trail_words(topic)]
         for park in parks:
             whole_number("attempt", park.attempt)
             args += [park.entry.id, milliseconds("delay", park.delay), pack_fields(parked_fields(park))]
@@ -111,7 +112,7 @@ class Settling(Reading):
         check_names(stream, group, consumer)
         _check_stream(stream, {letter.entry.stream for letter in letters})
         topic = keys.home(stream)
-        args: list[Word] = [group, consumer, int(keys.is_retry(stream))]
+        args: list[Word] = [group, consumer, int(keys.is_retry(stream)), *self._trail_words(topic, dead=True)]
         for letter in letters:
             fields = dead_fields(letter, topic, group)
             args += [letter.entry.id, len(fields), *fields]

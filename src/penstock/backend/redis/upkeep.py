@@ -68,7 +68,7 @@ class Upkeep(Reading):
         if standing is not None:
             standing.fence = None
             standing.reclaim_from.pop(stream, None)
-            if not standing.reclaim_from and all(seat.standing is not standing for seat in self._seats.values()):
+            if not standing.reclaim_from and all(standing not in seat.standings for seat in self._seats.values()):
                 del self._standings[standing.home, group, consumer]
 
     async def trim(self, topic: str, floor: str, limit: int = 1000, *, max_entries: int | None = None) -> Trimmed:

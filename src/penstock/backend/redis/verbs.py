@@ -7,7 +7,8 @@ from datetime import timedelta
 from typing import TypeVar
 
 from penstock.backend import keys
-from penstock.backend.redis.links import Links
+from penstock.backend.redis.links import Links, Word
+from penstock.backend.trail import Trail
 from penstock.errors import ConfigurationError
 from penstock.message.wire import Wire
 
@@ -29,6 +30,17 @@ class Verbs:
         self._wires = wires  # not copied: whoever gave it may name more topics later
         self._dead: Callable[[str], str] = keys.dead
         """Where a topic's dead letters are."""
+
+        self._trail: Trail | None = None
+        """What is kept of messages that move."""
+
+    def _trail_words(self, topic: str, *, dead: bool = False) -> tuple[Word, Word, Word]:
+        """For scripts that move a message of this topic: how keys of records begin, its lane, how long they last."""
+        trail = self._trail
+        if trail is None or topic not in trail.lanes:
+            return "", "", ""
+        keep = trail.keep_dead if dead else trail.keep
+        return keys.record(trail.home, ""), trail.lanes.index(topic), milliseconds("keep", keep)
 
     def _wire(self, topic: str) -> Wire:
         return self._wires.get(topic, self._default_wire)

@@ -1,7 +1,8 @@
 #!lua
 -- Make parked deliveries that are due ready again, earliest first.
 -- KEYS  parked, retry, dead, steals
--- ARGV  group, most to move (fewer if they are large), then how a dead letter begins: field, value, field of the bytes
+-- ARGV  group, most to move (fewer if they are large), how a dead letter begins: field, value, field of the bytes; the
+--       trail: how keys of records begin ('': none are kept), the lane, how long they last in ms
 -- Gives how many left the set, and when the next one is due in ms from now (-1: nothing is parked).
 -- Keeps each in exactly one place: it is on the retry stream before it leaves the set, in one step. What cannot be
 -- opened or written goes to the dead letters: it would stop all behind it, and those before it would come twice.
@@ -11,6 +12,13 @@ for _, key in ipairs({retry, dead}) do
   if kind ~= 'stream' and kind ~= 'none' then
     return redis.error_reply('WRONGTYPE ' .. key .. ' is a ' .. kind .. ', not a stream')
   end
+end
+local prefix, lane, keep = ARGV[6], ARGV[7], ARGV[8]
+local function trail(id, place) -- where to look for a message, for those who know nothing but its id
+  if prefix == '' or not id or #id ~= 36 then return end
+  local record = prefix .. string.lower(id)
+  redis.pcall('HSET', record, 'at', place) -- only a hint: whatever it meets must not undo half of what it is a hint to
+  redis.pcall('PEXPIRE', record, keep)
 end
 local function open(parcel)
   local values, at, value = {}, 1, nil
@@ -34,7 +42,11 @@ local moved, bytes = 0, 0
 for _, parcel in ipairs(due) do
   if bytes > 1048576 then break end
   moved, bytes = moved + 1, bytes + #parcel
-  local fine = pcall(function() redis.call('XADD', retry, '*', unpack(open(parcel))) end)
+  local fine = pcall(function()
+    local values = open(parcel)
+    local id = redis.call('XADD', retry, '*', unpack(values))
+    trail(values[1] == 'id' and values[2] or values[3] == 'job_id' and values[4], 'retry ' .. lane .. ' ' .. id)
+  end)
   if not fine then redis.call('XADD', dead, '*', ARGV[3], ARGV[4], ARGV[5], parcel) end
 end
 -- By rank: the due ones were the lowest scores when this step began, and nothing has come between.

@@ -1,7 +1,8 @@
 #!lua
 -- Give dead letters back to the group that gave them up.
 -- KEYS  dead, retry, steals
--- ARGV  group, field of the bookkeeping, then per letter: its id, the bookkeeping
+-- ARGV  group, field of the bookkeeping, the trail: how keys of records begin ('': none are kept), the lane, how long they
+--       last in ms; then per letter: its id, the bookkeeping
 -- Gives one verdict per letter: '' if it is on the retry stream now, 'gone', or why it could not be written there.
 -- Keeps every letter in exactly one place: the copy, of the stored bytes themselves, is on the retry stream before the
 -- letter is deleted, in one step. One that cannot be written stays what it is and harms no other.
@@ -12,6 +13,13 @@ for _, key in ipairs({dead, retry}) do
     return redis.error_reply('WRONGTYPE ' .. key .. ' is a ' .. kind .. ', not a stream')
   end
 end
+local prefix, lane, keep = ARGV[3], ARGV[4], ARGV[5]
+local function trail(id, place) -- where to look for a message, for those who know nothing but its id
+  if prefix == '' or not id or #id ~= 36 then return end
+  local record = prefix .. string.lower(id)
+  redis.pcall('HSET', record, 'at', place) -- only a hint: whatever it meets must not undo half of what it is a hint to
+  redis.pcall('PEXPIRE', record, keep)
+end
 local function ready()
   local known = redis.call('EXISTS', retry) == 1
   local created = redis.pcall('XGROUP', 'CREATE', retry, group, '0', 'MKSTREAM') -- BUSYGROUP, as a rule
@@ -20,7 +28,7 @@ local function ready()
   return true
 end
 local is_ready, verdicts = false, {}
-for i = 3, #ARGV, 2 do
+for i = 6, #ARGV, 2 do
   local letter = redis.call('XRANGE', dead, ARGV[i], ARGV[i])[1]
   local verdict = 'gone'
   if letter then
@@ -30,7 +38,10 @@ for i = 3, #ARGV, 2 do
     copy[#copy + 1], copy[#copy + 2] = ARGV[2], ARGV[i + 1]
     local added = redis.pcall(unpack(copy))
     verdict = type(added) == 'table' and added.err or ''
-    if verdict == '' then redis.call('XDEL', dead, ARGV[i]) end
+    if verdict == '' then
+      trail(copy[4] == 'id' and copy[5] or copy[6] == 'job_id' and copy[7], 'retry ' .. lane .. ' ' .. added)
+      redis.call('XDEL', dead, ARGV[i])
+    end
   end
   verdicts[#verdicts + 1] = verdict
 end

@@ -94,10 +94,19 @@ elseif last == first then
   unread = length - 1
 end
 local missed, sure, unseen = 0, false, nil
+-- Redis 7.0 does not keep its counter over a restart: it is what we noted, if the group has read nothing since, else unknown.
+local server = redis.pcall('INFO', 'server')
+local run = type(server) == 'string' and string.match(server, 'redis_version:7%.0.*run_id:(%x+)') or nil
+local is_forgotten = note.epoch == epoch and run and note.run and note.run ~= run
+if is_forgotten and last == note.last and note.read then
+  read, is_forgotten = note.read, false
+  redis.call('XGROUP', 'SETID', stream, group, last, 'ENTRIESREAD', string.format('%.0f', read))
+end
 if unread then
   -- Only while nothing is left that the group has read: trimming goes from the oldest on, so no unread entry was trimmed
-  -- before. What the counter lacks then, it lost itself: Redis 7.0 does not keep it over a restart.
-  if read and (length == 0 or less(last, first)) then missed = math.max(0, added - unread - read) end
+  -- before. What the counter lacks then, it lost itself.
+  if read and not is_forgotten and (length == 0 or less(last, first)) then missed = math.max(0, added - unread - read) end
+  is_forgotten = false
   if read ~= added - unread then
     redis.call('XGROUP', 'SETID', stream, group, last, 'ENTRIESREAD', string.format('%.0f', added - unread))
     read = added - unread
@@ -105,7 +114,8 @@ if unread then
   sure, result.lag, result.exact = true, unread, 1
 elseif read then
   -- Some servers count too few as read where unread entries were removed and then passed by.
-  sure = added == length or (known and note.sure and not less(note.last, first) and not less(note.last, deleted))
+  local was_sure = known and note.sure and not less(note.last, first) and not less(note.last, deleted)
+  sure = not is_forgotten and (added == length or was_sure)
   if not less(last, deleted) then result.lag, result.exact = math.min(added - read, length), sure and 1 or 0 end
 end
 if known and less(last, deleted) and less(note.told, deleted) and missed == 0 then unseen = deleted end
@@ -118,6 +128,7 @@ result.last, result.read, result.pending, result.low = last, read, theirs.pendin
 result.missed, result.unseen = missed, unseen
 redis.call('HSET', KEYS[2], ARGV[2], cjson.encode({
   epoch = epoch, low = result.low, held = oldest and true or false, last = last, sure = sure, told = deleted,
+  run = is_forgotten and note.run or run, read = not is_forgotten and read or nil,
   token = ARGV[3], missed = missed, unseen = unseen, was = result.was_epoch,
   lost = result.lost or told, kept = result.kept, just = result.lost and true or false,
 }))

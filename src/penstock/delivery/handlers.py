@@ -5,9 +5,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
-from penstock.bus.routing import Call, Route
 from penstock.delivery.crew import Handle
 from penstock.delivery.delivery import AnyDelivery
+from penstock.delivery.routing import Call, Route
 from penstock.delivery.threads import HandlerThreads
 from penstock.errors import ConfigurationError
 from penstock.message.catalog import type_name

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 from msgspec.structs import replace
 
 from penstock.delivery.crew import HandleMany
-from penstock.delivery.delivery import AnyDelivery, Delivery
+from penstock.delivery.delivery import AnyDelivery
 from penstock.delivery.outcome import Reject
 from penstock.errors import UnhandledTypeError
 from penstock.message.codec import json_reader
@@ -152,4 +152,4 @@ def _as_type(delivery: AnyDelivery, name: str, tp: type) -> AnyDelivery:
         body = json_reader(tp)(encode(message.body), _DEPTH)
     except Exception as error:
         raise Reject(f"its payload cannot be read as {name}: {describe(error)}") from error
-    return Delivery(body, replace(delivery.entry, message=replace(message, body=body)), delivery.desk)
+    return type(delivery)(body, replace(delivery.entry, message=replace(message, body=body)), delivery.desk)

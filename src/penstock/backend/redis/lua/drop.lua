@@ -1,0 +1,12 @@
+#!lua flags=allow-oom
+-- Delete entries that a group has settled, where nobody else reads the stream.
+-- KEYS  stream, cursors
+-- ARGV  group, the name of our own group, then entry ids
+-- Gives how many were deleted.
+-- Keeps what anybody may still need: whether there is another group or a durable cursor is seen in the same step.
+if redis.call('EXISTS', KEYS[1]) == 0 or redis.call('HLEN', KEYS[2]) > 0 then return 0 end
+for _, facts in ipairs(redis.call('XINFO', 'GROUPS', KEYS[1])) do
+  local name = facts[2]
+  if name ~= ARGV[1] and name ~= ARGV[2] then return 0 end
+end
+return redis.call('XDEL', KEYS[1], unpack(ARGV, 3))

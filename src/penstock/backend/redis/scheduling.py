@@ -1,0 +1,78 @@
+"""Messages that one group alone is to have, and not before they are due: parked before their first attempt."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from penstock.backend import keys
+from penstock.backend.parcel import pack_fields, scheduled_fields
+from penstock.backend.redis.later import Due, due_of
+from penstock.backend.redis.links import Word
+from penstock.backend.redis.scripts import load
+from penstock.backend.redis.verbs import Verbs, check_names, pieces
+from penstock.errors import PenstockError, PublishUnknownError, ServerUnreachableError
+from penstock.message.ids import canonical
+from penstock.message.message import Message
+
+_MESSAGES_PER_SCRIPT = 100
+
+
+class _Parcel(NamedTuple):
+    position: int
+    id: str
+    content: bytes
+
+
+class Scheduling(Verbs):
+    """`schedule` of the Redis backend."""
+
+    async def schedule(
+        self,
+        topic: str,
+        group: str,
+        messages: Sequence[Message[Any]],
+        *,
+        delay: timedelta | None = None,
+        until: datetime | None = None,
+    ) -> list[datetime | PenstockError]:
+        check_names(topic, group)
+        due, now = due_of(delay, until, None), datetime.now(UTC)
+        results: dict[int, datetime | PenstockError] = {}
+        parcels: list[_Parcel] = []
+        for position, message in enumerate(messages):
+            try:
+                parcels.append(_Parcel(position, message.id, self._parcel_of(topic, message, now)))
+            except PenstockError as error:
+                results[position] = error
+        for piece in pieces(parcels, _MESSAGES_PER_SCRIPT, lambda one: len(one.content)):
+            outcome = await self._put_aside_for(topic, group, piece, due)
+            results |= {one.position: result for one, result in zip(piece, outcome, strict=True)}
+        return [results[position] for position in range(len(messages))]
+
+    def _parcel_of(self, topic: str, message: Message[Any], now: datetime) -> bytes:
+        fields = self._wire(topic).pack(message, topic)
+        return pack_fields(scheduled_fields(fields, origin_of(canonical(message.id) or ""), now))
+
+    async def _put_aside_for(
+        self, topic: str, group: str, parcels: Sequence[_Parcel], due: Due
+    ) -> Sequence[datetime | PenstockError]:
+        doing = f"cannot schedule for group {group!r} of {topic!r}"
+        args: tuple[Word, ...] = (due.how, due.ms, *self._trail_words(topic), *[one.content for one in parcels])
+        try:
+            await self._links.shared()
+        except PenstockError as error:  # nothing was sent
+            return [error] * len(parcels)
+        try:
+            due_ms = await self._links.repeatable_script(doing, load("schedule"), [keys.parked(topic, group)], *args)
+        except ServerUnreachableError:
+            return [PublishUnknownError(topic, parcel.id) for parcel in parcels]
+        except PenstockError as error:
+            return [error] * len(parcels)
+        return [datetime.fromtimestamp(int(due_ms) / 1000, UTC)] * len(parcels)
+
+
+def origin_of(id: str) -> str:
+    """An entry id that no entry has, for a message that will never be in the topic itself: made of its UUID."""
+    number = UUID(id).int
+    return f"{number >> 80}-{number & (2**64 - 1)}"

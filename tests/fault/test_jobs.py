@@ -1,0 +1,121 @@
+"""The same promises for jobs: three lanes, one crew, and nothing of them is lost, whatever dies."""
+
+import asyncio
+import signal
+
+import pytest
+
+from penstock.backend.redis.scripts import load
+from tests.fault.behaviour import FAILING, KILLING
+from tests.fault.closing import audit
+from tests.fault.evidence import acknowledged, events, handled, taken_over
+from tests.fault.rows import row
+from tests.fault.scene import Scene
+from tests.fault.servers import EVERY_SECOND
+from tests.fault.size import DUPLICATES, FULL, MESSAGES, MIX
+
+LEASE = 2.0 if FULL else 0.8
+SHARE = 16
+
+
+@pytest.fixture(autouse=True)
+def of_jobs(scene: Scene) -> None:
+    scene.lanes = True
+
+
+@row("F1 F2 F4 jobs: worker killed, frozen, blocked", redis=True)
+async def test_jobs_of_workers_that_are_killed_frozen_or_blocked_are_done(scene: Scene) -> None:
+    frozen, killed = scene.work(2, lease=LEASE)
+    scene.produce(2, producers=1, fates={"slow": 2}, seconds=1.5 * LEASE)
+    await scene.ready()
+    held = await scene.first(2, "start", where=lambda line: line.do == "slow")
+    frozen.freeze()
+    killed.kill()
+    scene.work(1, lease=LEASE)
+    scene.produce(fates={"block": 1, **MIX}, duplicates=DUPLICATES, seconds=1.5 * LEASE)
+    tags = {line.tag for line in held if line.pid == frozen.pid}
+    await scene.first(len(tags), "start", where=lambda line: line.tag in tags and line.pid != frozen.pid)
+    frozen.thaw()
+    await audit(scene, longest_pause=15 * LEASE)
+    scene.prove("jobs taken over", taken_over(scene))
+
+
+@row("F3 jobs: asked to leave")
+async def test_a_worker_of_jobs_that_is_asked_to_leave_drains(scene: Scene) -> None:
+    scene.produce(40, producers=1, fates={"slow": 40}, seconds=0.1)
+    await scene.published()
+    (leaving,) = scene.work(1, lease=600.0, concurrency=4)
+    await scene.first(8, "start")
+    leaving.ask_to_leave()
+    asked = scene.journal.write("seen", name="asked to leave").at
+    await scene.until(lambda: leaving.code is not None, "that the worker leaves", within=20)
+    assert leaving.code == 0, leaving.printed()[-3000:]
+    scene.prove("handlers that were running", len([line for line in scene.lines("end") if line.at > asked]))
+    assert not [line for line in scene.lines("start") if line.at > asked + 0.5]
+    scene.work(1, lease=600.0)
+    await audit(scene)
+
+
+@row("F5 jobs: server killed, synced every second", redis=True)
+async def test_jobs_queued_and_scheduled_survive_a_server_that_is_killed(scene: Scene) -> None:
+    server = scene.serve(*EVERY_SECOND)
+    scene.work(lease=LEASE)
+    scene.produce(MESSAGES // 2, fates=MIX, duplicates=DUPLICATES, pause=0.05)
+    scene.produce(20, producers=1, delay=3.0)
+    await scene.ready()
+    await scene.until(lambda: acknowledged(scene) > MESSAGES / 4, "some acknowledgements")
+    before = server.pid
+    scene.breaks("server killed")
+    server.process.send_signal(signal.SIGSTOP)
+    await asyncio.sleep(0.3)  # by now every producer waits for an answer
+    server.kill()
+    server.start()
+    scene.heals("server killed")
+    scene.prove("the server's process changed", int(server.pid != before))
+    await audit(scene)
+
+
+@pytest.mark.parametrize("request_lost", ["read_lanes", "settle", "unique"])
+@row("F14 jobs: replies lost")
+async def test_the_reply_to_what_was_asked_of_a_queue_is_lost(scene: Scene, request_lost: str) -> None:
+    network = await scene.connect_through_network()
+    scene.work(lease=LEASE)
+    await scene.ready()
+    network.lose_replies(load(request_lost).sha, every=3, most=9)
+    scene.produce(MESSAGES // 2, fates=MIX, duplicates=DUPLICATES)
+    await scene.published()
+    await scene.until(lambda: network.hit["dropped"] > 0 and handled(scene) > MESSAGES / 6, "that some are done")
+    network.heal()
+    scene.proofs["of"] = request_lost
+    scene.prove("replies dropped", network.hit["dropped"])
+    await audit(scene)
+
+
+@row("F25 jobs: poison of every kind")
+async def test_poison_among_jobs_ends_in_the_dead_letters(scene: Scene) -> None:
+    scene.work(attempts=2, lease=LEASE, timeout=1.0)
+    poison = dict.fromkeys([*FAILING, *KILLING], 1)
+    scene.produce(60, producers=1, fates={**poison, "slow": 10, "flaky": 5}, duplicates=DUPLICATES, seconds=0.1)
+    await scene.published()
+    verdict = await audit(scene)
+    scene.prove("handlers that were stuck", len(events(scene, "HandlerStuck")))
+    scene.prove("processes that died", len(scene.lines("died")))
+    assert verdict.dead == len(poison)
+
+
+@row("F32 priority starvation", redis=True)
+async def test_a_flood_of_urgent_jobs_leaves_the_others_their_share_also_when_workers_die(scene: Scene) -> None:
+    flood = MESSAGES * 4 if FULL else 600
+    scene.produce(flood, producers=1, priority="high", abreast=50, fates={"slow": flood}, seconds=0.005)
+    scene.produce(60, producers=1, priority="low", abreast=50)
+    await scene.published()
+    (doomed,) = scene.work(1, lease=LEASE, concurrency=2)
+    await scene.first(100, "start")
+    doomed.kill()
+    await audit(scene)
+    starts = sorted(scene.lines("start"), key=lambda line: line.at)
+    last_flood = [at for at, line in enumerate(starts) if line.topic.endswith(":high")][-1]
+    low = [line for line in starts[:last_flood] if line.topic.endswith(":low")]
+    scene.prove("urgent jobs begun meanwhile", last_flood)
+    # All sixty, or at least their share of what was begun until the flood was over.
+    assert len(low) >= min(60, last_flood / SHARE - 8), (len(low), last_flood)

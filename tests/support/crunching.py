@@ -1,0 +1,61 @@
+"""An app with handlers that want a process of their own, as `penstock run` finds it: here, and in each process."""
+
+import os
+import signal
+import time
+from datetime import timedelta
+from typing import Any
+
+from penstock import JobDelivery, JobOptions, JobQueue, Penstock, Reject, Retry, Snooze
+
+QUEUE = "CRUNCHING_QUEUE"
+
+
+def declare(app: Penstock, name: str) -> JobQueue:
+    options = JobOptions(timeout=timedelta(seconds=3), scan=timedelta(milliseconds=200))
+    retry = Retry(attempts=2, initial=timedelta(milliseconds=10), jitter=False)
+    queue = app.jobs(name, retry=retry, lease=timedelta(seconds=1), options=options)
+    queue.on(dict, process=True)(crunch)
+    return queue
+
+
+def crunch(job: JobDelivery[dict[str, Any]]) -> Any:
+    what = job.body["do"]
+    if what == "facts":
+        return [os.getpid(), job.id, job.attempt, job.queue, job.priority.value, job.metadata]
+    if what == "compute":
+        return sum(range(10**6))
+    if what == "raise":
+        raise ValueError("no such thing")
+    if what == "reject":
+        raise Reject("never")
+    if what == "snooze" and job.fence == 1:
+        raise Snooze(timedelta(milliseconds=10))
+    if what in ("exit", "killed"):
+        _die(what)
+    if what == "exit once" and not job.redelivered:
+        os._exit(5)
+    if what in ("hang", "watch"):
+        _wait(job, looks=what == "watch")
+    if what == "odd":
+        return object()
+    return what
+
+
+def _die(how: str) -> None:
+    if how == "exit":
+        os._exit(5)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _wait(job: JobDelivery[Any], *, looks: bool) -> None:
+    job.progress(30, f"in process {os.getpid()}")
+    while True:
+        time.sleep(0.01)
+        if looks:
+            job.check()
+
+
+app = Penstock.connect()
+if name := os.environ.get(QUEUE):
+    declare(app, name)
