@@ -25,7 +25,7 @@ from penstock.spark.sink.words import flowing, word
 _log = logging.getLogger("penstock.spark")
 _SILENT, _TALKING = pack("CLIENT", "REPLY", "OFF"), pack("CLIENT", "REPLY", "ON")
 _MULTI, _EXEC = pack("MULTI"), pack("EXEC")
-_ROWS = 500  # of a transaction: one that is larger outgrows the server's cache
+_ROWS = 250  # of a transaction: one that is larger outgrows the server's cache
 
 
 class Valved(Mode):
