@@ -81,7 +81,7 @@ def test_rows_go_in_transactions_and_each_is_there_once(server: Server, admin: "
     writing.commit(writing.write(batch_of(range(2600))))
 
     assert numbers_in(admin, topic) == list(range(2600))
-    assert calls(admin, "exec") == 1 + 6, "a trial, and no more than 500 rows in each"
+    assert calls(admin, "exec") == 1 + 11, "a trial, and no more than 250 rows in each"
     assert calls(admin, "evalsha") < 5, "none but taking the part and noting that it is done"
 
 

@@ -173,21 +173,21 @@ def test_what_arrives_before_its_attempt_went_on_is_not_written_again(
     server: Server, admin: "redis.Redis", topic: str, delivery: str
 ) -> None:
     """Two of three transactions of a request arrive, and the connection breaks."""
-    writing = Writing(server, topic, delivery, window="1500")
+    writing = Writing(server, topic, delivery, window="750")
 
     def break_off(link: BlockingLink, request: bytes) -> None:
         whole = request.split(b"*1\r\n$4\r\nEXEC\r\n")
         link._socket.sendall(b"*1\r\n$4\r\nEXEC\r\n".join((*whole[:2], b"")))
-        until(lambda: admin.xlen(topic) == 1000)
+        until(lambda: admin.xlen(topic) == 500)
         raise ServerUnreachableError("lost")
 
     with Hesitating(writing, break_off, delivery) as out:
-        for start in range(0, 3000, 1500):
-            out.write(rows_of(topic, batch_of(range(start, start + 1500))))
+        for start in range(0, 1500, 750):
+            out.write(rows_of(topic, batch_of(range(start, start + 750))))
         out.finish()
 
     assert out.hesitated
-    assert numbers_in(admin, topic) == list(range(3000))
+    assert numbers_in(admin, topic) == list(range(1500))
 
 
 @BOTH
@@ -213,7 +213,7 @@ def test_rows_of_a_batch_go_in_transactions(server: Server, admin: "redis.Redis"
     writing.commit(writing.write(batch_of(range(2600))))
 
     assert numbers_in(admin, topic) == list(range(2600))
-    assert calls(admin, "exec") == 1 + 6, "a trial, and no more than 500 rows in each"
+    assert calls(admin, "exec") == 1 + 11, "a trial, and no more than 250 rows in each"
     assert calls(admin, "evalsha") < 3, "none but noting that it is done"
 
 
