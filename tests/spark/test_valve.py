@@ -194,13 +194,13 @@ def test_what_arrives_before_its_attempt_went_on_is_not_written_again(
 def test_of_rows_with_one_known_id_the_others_come_by_the_script(
     server: Server, admin: "redis.Redis", topic: str
 ) -> None:
-    writing = Writing(server, topic, "batch", window="1000")
-    writing.write(batch_of([700]))
+    writing = Writing(server, topic, "batch", window="500")
+    writing.write(batch_of([300]))
     admin.config_resetstat()
 
-    writing.commit(writing.write(batch_of(range(1000))))
+    writing.commit(writing.write(batch_of(range(500))))
 
-    assert numbers_in(admin, topic) == [700, *range(700), *range(701, 1000)]
+    assert numbers_in(admin, topic) == [300, *range(300), *range(301, 500)]
     assert calls(admin, "exec") == 1 + 2, "a trial, and two transactions of which the second was not let in"
     assert calls(admin, "evalsha") >= 2, "the rest, and noting that it is done"
 
