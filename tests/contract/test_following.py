@@ -2,6 +2,7 @@
 
 import asyncio
 import secrets
+import tracemalloc
 from collections.abc import Iterator
 from datetime import timedelta
 
@@ -77,6 +78,27 @@ async def test_a_server_that_forgot_the_script_or_lost_the_reply_is_asked_again(
         proxy.drop_reply_to("EXEC")
         assert len((await backend.glimpse(topic, ids[0], 5)).entries) == 2
         assert proxy.dropped == 1
+
+
+async def test_what_was_read_is_not_kept_while_a_forgotten_script_is_told_again(
+    backend: RedisBackend, topic: str, admin: "redis.Redis"
+) -> None:
+    """After a restart many learn that at the same time, each with a page that it has to read again."""
+    for _ in range(16):
+        admin.xadd(topic, {"payload": "x" * 8000})
+
+    async def look() -> int:
+        return len((await backend.glimpse(topic, "0-0", 16)).entries)
+
+    assert await look() == 16
+    admin.script_flush()
+    tracemalloc.start()
+    try:
+        assert await asyncio.gather(*(look() for _ in range(100))) == [16] * 100
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 20 * 16 * 8000, "a fifth of what all of them read"
 
 
 async def test_what_is_no_stream_is_told(backend: RedisBackend, topic: str, admin: "redis.Redis") -> None:

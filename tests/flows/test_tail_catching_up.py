@@ -1,5 +1,6 @@
 """Whoever catches up holds little at a time, however much there is and however its sizes change."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -8,7 +9,9 @@ from penstock import Tail
 from penstock.backend.entry import Glimpse, Stored
 from penstock.continuity.place import FIRST_ID, NOWHERE, Place
 from penstock.tail.mouthful import PAGE_BYTES
-from tests.support.feeding import all_at_hand, quiet, strand
+from penstock.tail.shares import IN_ALL
+from penstock.tail.strand import Strand
+from tests.support.feeding import all_at_hand, quiet, read_up, strand
 from tests.support.stage import Stage
 from tests.support.tailing import publish
 
@@ -25,8 +28,21 @@ def add(stage: Stage, small: int, large: int) -> list[str]:
 
 def held(tail: Tail, topic: str) -> list[int]:
     """The sizes of all that it has read and not given."""
-    things = [found.thing for found in tail._strands[topic]._ahead]
+    return held_by(tail._strands[topic])
+
+
+def held_by(one: Strand) -> list[int]:
+    things = [found.thing for found in one._ahead]
     return [sum(map(len, thing.fields)) for thing in things if isinstance(thing, Stored)]
+
+
+async def read_pages(many: list[Strand], times: int) -> int:
+    """Each reads so many pages and is given all but the last; how much they then hold together."""
+    for _ in range(times):
+        for one in many:
+            all_at_hand(one)
+        await asyncio.gather(*(one.read_on() for one in many))
+    return sum(sum(held_by(one)) for one in many)
 
 
 @pytest.fixture
@@ -97,3 +113,32 @@ async def test_a_feed_too_takes_no_more_than_a_page_at_a_time(stage: Stage) -> N
     while not await feed.look():
         pass
     assert [slot.found.thing.id for slot in list(feed.slots)[-60:] if isinstance(slot.found.thing, Stored)] == ids
+
+
+async def test_many_who_catch_up_at_once_hold_no_more_together_than_is_there_for_all(stage: Stage) -> None:
+    with stage.admin.pipeline(transaction=False) as together:
+        for _ in range(150):
+            together.xadd(stage.topic, {"payload": f'"{"x" * 8000}"'})
+        together.execute()
+    hub, _ = await quiet(stage, NOWHERE)
+    many = [strand(hub, stage.topic, Place(FIRST_ID, "", None)) for _ in range(2 * IN_ALL // PAGE_BYTES)]
+    assert IN_ALL // 2 < await read_pages(many, 5) <= IN_ALL
+
+
+async def test_who_catches_up_has_whole_pages_again_when_the_others_are_done(stage: Stage) -> None:
+    """Whether they were closed, or went over to the feed and have given what they had read."""
+    ids = add(stage, 0, 60)
+    hub, feed = await quiet(stage, NOWHERE)
+    while not await feed.look():
+        pass
+    late = Place(ids[-5], feed.place.epoch)
+    leaving, joining = ([strand(hub, stage.topic, late) for _ in range(IN_ALL // PAGE_BYTES)] for _ in range(2))
+    alone = strand(hub, stage.topic, Place(FIRST_ID, "", None))
+    await read_pages([*leaving, *joining, alone], 1)
+    assert len(held_by(alone)) == PAGE_BYTES // LARGE // 2
+    for one in leaving:
+        one.close()
+    for one in joining:
+        assert await read_up(one) == ids[-4:]
+    await read_pages([alone], 1)
+    assert len(held_by(alone)) == PAGE_BYTES // LARGE

@@ -151,7 +151,7 @@ class Feed:
         return slot.number - _count(slot.found.thing)
 
     async def _look(self) -> bool:
-        asked = self.size.next
+        asked = self.size.next()
         seen = await self._backend.glimpse(self.topic, self.place.id, asked)
         self.looked_at = asyncio.get_running_loop().time()
         self.size.got(seen.entries, asked)

@@ -7,6 +7,7 @@ from penstock.continuity.place import Place
 from penstock.events import Listeners
 from penstock.tail.feed import Feed, Follower
 from penstock.tail.reader import Reader
+from penstock.tail.shares import Shares
 
 
 class Hub:
@@ -14,6 +15,7 @@ class Hub:
 
     def __init__(self, backend: StreamBackend, listeners: Listeners) -> None:
         self.backend = backend
+        self.pages = Shares()
         self.is_closed = False
         self._listeners = listeners
         self._feeds: dict[str, Feed] = {}

@@ -29,9 +29,9 @@ class Mouthful:
         """For one of many who read the same: all begin at once with little, unless somebody knows the size."""
         return cls(_FIRST, known.entry_size) if known is not None and known.entry_size else cls(_FIRST_OF_MANY)
 
-    @property
-    def next(self) -> int:
-        return min(self._cap, max(1, int(PAGE_BYTES / max(self.entry_size, 1.0))))
+    def next(self, page: int = PAGE_BYTES) -> int:
+        """As many as fill a page of so many bytes, but at least one."""
+        return min(self._cap, max(1, int(page / max(self.entry_size, 1.0))))
 
     def got(self, entries: Sequence[Stored], asked: int) -> None:
         if len(entries) >= asked:

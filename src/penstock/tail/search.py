@@ -61,7 +61,7 @@ class Search:
         self._listeners.emit(CursorSought(message_id, SCANNED, topic=self._topic, group=""))
         before, left, size = None, SCANNED, Mouthful()
         while left > 0:
-            count = min(left, size.next)
+            count = min(left, size.next())
             entries = await self._backend.read_before(self._topic, before, count)
             for entry in entries:
                 if self._id_in(entry) == message_id:

@@ -70,7 +70,7 @@ async def _last(backend: StreamBackend, topic: str, survey: Survey, count: int) 
     """Behind the entry before them. What was deleted among them earlier is not missing: it counts as read."""
     before, left, counted, size = None, count + 1, 0, Mouthful()
     while left > 0:
-        asked = min(left, size.next)
+        asked = min(left, size.next())
         entries = await backend.read_before(topic, before, asked)
         counted += sum(order(entry.id) <= order(survey.last) for entry in entries)
         if len(entries) < asked:

@@ -9,7 +9,7 @@ from penstock.continuity.step import go_on
 from penstock.message.wire import Wire
 from penstock.tail.feed import Feed, Slot
 from penstock.tail.hub import Hub
-from penstock.tail.mouthful import PAGE_BYTES, Mouthful
+from penstock.tail.mouthful import Mouthful
 from penstock.tail.opening import Found
 from penstock.tail.places import Cursor
 
@@ -113,17 +113,21 @@ class Strand:
             return None
         found = self._ahead.popleft()
         self.taken = found.place
+        if feed is not None and not self._ahead:
+            self._hub.pages.give_back(self)
         return found
 
     async def read_on(self) -> None:
         """Read the next page, or, where the feed has what follows, go over to the feed."""
+        await self._hub.pages.share(self)
         feed = self._hub.known(self.topic)
         if feed is not None and self._joined(feed):
             return
-        asked = self._size.next
+        page = self._hub.pages.size
+        asked = self._size.next(page)
         seen = await self._hub.backend.glimpse(self.topic, self._read_upto.id, asked)
         self._size.got(seen.entries, asked)
-        step = go_on(self.topic, self._read_upto, seen).within(PAGE_BYTES)
+        step = go_on(self.topic, self._read_upto, seen).within(page)
         if step.gap is not None:
             self._ahead.append(Found(step.gap, step.behind_gap(self._read_upto)))
         self._ahead.extend(Found(entry, place) for entry, place in step.placed())
@@ -132,6 +136,7 @@ class Strand:
             await self._go_over()
 
     def close(self) -> None:
+        self._hub.pages.give_back(self)
         if self._feed is not None:
             self._hub.leave(self._feed, self)
             self._feed = None
@@ -151,6 +156,8 @@ class Strand:
         if index is None:
             return False
         self._feed, self._index, self._number = feed, index, feed.number_before(index)
+        if not self._ahead:
+            self._hub.pages.give_back(self)
         return True
 
     def _fell_behind(self, feed: Feed) -> None:

@@ -53,23 +53,30 @@ class Following(Verbs):
 
     async def _seen_together(self, topic: str, id: str, count: int) -> tuple[Any, Any]:
         doing, script = f"cannot read {topic!r} behind {id}", load("survey")
+        while (seen := await self._transaction(doing, topic, id, count)) is None:
+            await self._links.script(doing, script, [topic], *seen_from(id))
+        return seen
+
+    async def _transaction(self, doing: str, topic: str, id: str, count: int) -> tuple[Any, Any] | None:
+        """None if the server has forgotten the script.
+
+        The entries it gave are then let go, before anybody waits: after a restart all who read are told so at once.
+        """
         request = b"".join(
             (
                 pack("MULTI"),
-                pack("EVALSHA", script.sha, 1, topic, *seen_from(id)),
+                pack("EVALSHA", load("survey").sha, 1, topic, *seen_from(id)),
                 pack("XRANGE", topic, _behind(id), "+", "COUNT", count),
                 pack("EXEC"),
             )
         )
         link = await self._links.shared()
-        replies = await link.call(request, within=COMMAND_SECONDS, replies=4)
-        *queued, done = replies
+        *queued, done = await link.call(request, within=COMMAND_SECONDS, replies=4)
         for reply in queued:
             raised(reply, doing)
         survey, entries = raised(done, doing)
         if isinstance(survey, hiredis.ReplyError) and str(survey).startswith("NOSCRIPT"):
-            await self._links.script(doing, script, [topic], *seen_from(id))
-            return await self._seen_together(topic, id, count)
+            return None
         return raised(survey, doing), raised(entries, doing)
 
     async def read_before(self, topic: str, id: str | None, count: int) -> list[Stored]:
