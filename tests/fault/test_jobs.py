@@ -40,7 +40,7 @@ async def test_jobs_of_workers_that_are_killed_frozen_or_blocked_are_done(scene:
     scene.prove("jobs taken over", taken_over(scene))
 
 
-@row("F3 jobs: asked to leave")
+@row("F3 jobs: asked to leave", redis=True)
 async def test_a_worker_of_jobs_that_is_asked_to_leave_drains(scene: Scene) -> None:
     scene.produce(40, producers=1, fates={"slow": 40}, seconds=0.1)
     await scene.published()
@@ -62,6 +62,7 @@ async def test_jobs_queued_and_scheduled_survive_a_server_that_is_killed(scene: 
     scene.work(lease=LEASE)
     scene.produce(MESSAGES // 2, fates=MIX, duplicates=DUPLICATES, pause=0.05)
     scene.produce(20, producers=1, delay=3.0)
+    scene.produce(20, producers=1, delay=3.0, once=False)
     await scene.ready()
     await scene.until(lambda: acknowledged(scene) > MESSAGES / 4, "some acknowledgements")
     before = server.pid
@@ -76,7 +77,7 @@ async def test_jobs_queued_and_scheduled_survive_a_server_that_is_killed(scene: 
 
 
 @pytest.mark.parametrize("request_lost", ["read_lanes", "settle", "unique"])
-@row("F14 jobs: replies lost")
+@row("F14 jobs: replies lost", redis=True)
 async def test_the_reply_to_what_was_asked_of_a_queue_is_lost(scene: Scene, request_lost: str) -> None:
     network = await scene.connect_through_network()
     scene.work(lease=LEASE)
@@ -91,7 +92,7 @@ async def test_the_reply_to_what_was_asked_of_a_queue_is_lost(scene: Scene, requ
     await audit(scene)
 
 
-@row("F25 jobs: poison of every kind")
+@row("F25 jobs: poison of every kind", redis=True)
 async def test_poison_among_jobs_ends_in_the_dead_letters(scene: Scene) -> None:
     scene.work(attempts=2, lease=LEASE, timeout=1.0)
     poison = dict.fromkeys([*FAILING, *KILLING], 1)
