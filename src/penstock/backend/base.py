@@ -9,6 +9,7 @@ reply does no harm. Streams are named by their key: a topic, or a group's retry 
 from collections.abc import Mapping
 from typing import Protocol, Self
 
+from penstock.backend.contract.crons import KeepsCrons
 from penstock.backend.contract.following import Follows
 from penstock.backend.contract.letters import KeepsLetters
 from penstock.backend.contract.publishing import Publishes
@@ -23,7 +24,17 @@ from penstock.message.wire import Wire
 
 
 class StreamBackend(
-    Publishes, Reads, Settles, KeepsLetters, LooksAfter, TakesTurns, SharesOut, Follows, KeepsRecords, Protocol
+    Publishes,
+    Reads,
+    Settles,
+    KeepsLetters,
+    LooksAfter,
+    TakesTurns,
+    SharesOut,
+    Follows,
+    KeepsRecords,
+    KeepsCrons,
+    Protocol,
 ):
     """What the delivery engine needs of a server that keeps streams."""
 

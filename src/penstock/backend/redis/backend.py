@@ -12,6 +12,7 @@ from penstock.backend import keys
 from penstock.backend.address import Address, resolve
 from penstock.backend.base import StreamBackend
 from penstock.backend.embedded import EmbeddedServer
+from penstock.backend.redis.crons import Crons
 from penstock.backend.redis.cursors import Cursors
 from penstock.backend.redis.durable import Durable
 from penstock.backend.redis.following import Following
@@ -53,6 +54,7 @@ class RedisBackend(
     Following,
     Cursors,
     UniqueVerbs,
+    Crons,
     StreamBackend,
 ):
     """Every verb of `StreamBackend`; made by `connect` or `from_client`, closed by `aclose` or `async with`."""
