@@ -12,6 +12,7 @@ from typing import Protocol, Self
 from penstock.backend.contract.crons import KeepsCrons
 from penstock.backend.contract.following import Follows
 from penstock.backend.contract.letters import KeepsLetters
+from penstock.backend.contract.migrating import TakesOver
 from penstock.backend.contract.publishing import Publishes
 from penstock.backend.contract.reading import Reads
 from penstock.backend.contract.records import KeepsRecords
@@ -34,6 +35,7 @@ class StreamBackend(
     Follows,
     KeepsRecords,
     KeepsCrons,
+    TakesOver,
     Protocol,
 ):
     """What the delivery engine needs of a server that keeps streams."""

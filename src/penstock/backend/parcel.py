@@ -118,6 +118,11 @@ def dead_fields(letter: DeadLetter, topic: str, group: str) -> list[bytes]:
         deliveries=state.deliveries,
     )
     kept = [fields.RAW, pack_fields(entry.raw)] if packed else entry.raw
+    return letter_fields(record, kept)
+
+
+def letter_fields(record: DeadRecord, kept: Sequence[bytes]) -> list[bytes]:
+    """A dead letter: first why it died, then what is kept of it."""
     return [fields.DEAD, _encode(record), *kept]
 
 

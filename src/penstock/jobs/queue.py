@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.backend.base import StreamBackend
+from penstock.backend.old_queue import OldQueue
 from penstock.delivery.crew import Handle
 from penstock.delivery.duty import Duty
 from penstock.delivery.handlers import Handlers, Middleware
@@ -27,6 +28,8 @@ from penstock.jobs.enqueuing import Claim, Enqueuer, Trace, When
 from penstock.jobs.host import Host
 from penstock.jobs.job import JobHandle
 from penstock.jobs.ledger import Ledger
+from penstock.jobs.migration import Migration
+from penstock.jobs.old_jobs import Bands
 from penstock.jobs.pulling import Puller
 from penstock.jobs.schedules import Schedule, Schedules
 from penstock.jobs.stats import QueueStats, stats_of
@@ -198,6 +201,15 @@ class JobQueue:
     def schedules(self) -> Schedules:
         """The schedules of this queue on the server: list, pause, resume, forget."""
         return Schedules(self._backend, self.name)
+
+    def migration(
+        self,
+        source: OldQueue = OldQueue(),  # noqa: B008 - frozen
+        bands: Bands = Bands(),  # noqa: B008 - frozen
+        show: Callable[[int, int], None] = lambda done, total: None,
+    ) -> Migration:
+        """How the jobs of a queue in a sorted set of the same server are taken over. `show` is told how far it is."""
+        return Migration(self._backend(), self._terms, self._wires, source, bands, show)
 
     async def stats(self) -> QueueStats:
         """How many jobs wait, run, and are dead, lane by lane."""

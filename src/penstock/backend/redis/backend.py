@@ -22,6 +22,7 @@ from penstock.backend.redis.lanes import Lanes
 from penstock.backend.redis.later import Later
 from penstock.backend.redis.letters import Letters
 from penstock.backend.redis.links import Links
+from penstock.backend.redis.migrating import Migrating
 from penstock.backend.redis.once import Once
 from penstock.backend.redis.opening import Opener
 from penstock.backend.redis.registry import Registry
@@ -55,6 +56,7 @@ class RedisBackend(
     Cursors,
     UniqueVerbs,
     Crons,
+    Migrating,
     StreamBackend,
 ):
     """Every verb of `StreamBackend`; made by `connect` or `from_client`, closed by `aclose` or `async with`."""
