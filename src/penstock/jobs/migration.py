@@ -120,7 +120,7 @@ class Migration:
                 return
 
     async def _take(self, page: Sequence[OldJob], done: Migrated, *, dead: bool, trial: bool) -> tuple[int, int]:
-        """How many of the page stay where they are, and how many are a reason to look once more: they went, or changed."""
+        """How many of the page stay where they are, and how many are a reason to look again: they went, or changed."""
         moves = []
         for old in page:
             try:
