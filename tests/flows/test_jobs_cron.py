@@ -216,6 +216,32 @@ async def test_a_schedule_that_the_server_lost_begins_again(stage: Stage) -> Non
         await stage.until(lambda: len(done) > count + 1)
 
 
+async def test_a_lane_that_is_unfit_keeps_no_other_schedule_from_ticking(stage: Stage) -> None:
+    queue, done = stage.jobs(), list[JobDelivery[Clean]]()
+    queue.on(Clean)(_noting(done))
+    queue.cron(EVERY_SECOND, Clean("low"), name="first", priority=Priority.LOW)
+    queue.cron(EVERY_SECOND, Clean("high"), name="second", priority=Priority.HIGH)
+    async with stage.running(queue):
+        await stage.until(lambda: _of(done, "first") and _of(done, "second"))
+        stage.admin.delete(queue.lanes[Priority.LOW])
+        stage.admin.set(queue.lanes[Priority.LOW], "x")
+        count = len(_of(done, "second"))
+        await stage.until(lambda: len(_of(done, "second")) > count + 1)
+        assert [one for one in stage.told(Trouble) if "'first'" in str(one.error)]
+        stage.admin.delete(queue.lanes[Priority.LOW])
+
+
+async def test_a_zone_that_is_not_known_here_does_not_spoil_the_list(stage: Stage) -> None:
+    queue = stage.jobs()
+    queue.on(Clean)(_noting([]))
+    queue.cron(YEARLY, Clean("tmp"))
+    async with stage.running(queue):
+        await begun(stage, queue)
+    stage.admin.hset(crons(queue), "times/Clean", f"Europe/Atlantis {YEARLY}")
+    (seen,) = await queue.schedules.list()
+    assert (seen.timezone, seen.next) == ("Europe/Atlantis", None)
+
+
 async def test_what_cannot_work_is_refused_at_the_call(stage: Stage) -> None:
     queue = stage.jobs()
     for expression, body, how, said in [

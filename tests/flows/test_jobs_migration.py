@@ -292,6 +292,7 @@ async def test_an_answer_that_is_lost_moves_nothing_twice(
     assert (done.others, done.taken_after["lane"] - done.taken_before["lane"]) == (0, 50)
 
 
+@BOTH
 async def test_keys_of_another_type_are_refused_before_anything_is_moved(
     stage: Stage, old: OldPrograms, admin: "redis.Redis"
 ) -> None:

@@ -7,6 +7,7 @@ A parcel is a field list as one byte string, each part behind its length in four
 import struct
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from uuid import UUID
 
 import msgspec
 
@@ -75,6 +76,12 @@ def parked_fields(park: Park) -> list[bytes]:
 def scheduled_fields(raw: Sequence[bytes], origin: str, now: datetime) -> list[bytes]:
     """A message that nobody was handed yet, as its group's retry stream will hold it."""
     return [*raw, fields.DELIVERY, _encode(Record(origin, 1, now, deliveries=0))]
+
+
+def origin_of(id: str) -> str:
+    """An entry id that no entry has, for a message that will never be in the topic itself: made of its UUID."""
+    number = UUID(id).int
+    return f"{number >> 80}-{number & (2**64 - 1)}"
 
 
 def split_record(raw: list[bytes]) -> tuple[list[bytes], Record | None]:

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from penstock.backend.entry import DeadRecord
 from penstock.backend.old_queue import Move, OldJob, Place
-from penstock.backend.parcel import letter_fields
+from penstock.backend.parcel import letter_fields, origin_of
 from penstock.errors import ConfigurationError, EncodeError, MalformedError
 from penstock.jobs.terms import Terms
 from penstock.message import fields
@@ -85,7 +85,7 @@ class Translator:
         record = DeadRecord(
             topic=lane,
             group=self._terms.group,
-            entry="0-0",
+            entry=origin_of(message.id),
             attempts=max(1, tried) if isinstance(tried, int) else 1,
             reason=_REASON,
             first=message.time or now,

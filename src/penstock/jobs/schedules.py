@@ -76,7 +76,7 @@ class ScheduleState(Struct, frozen=True):
     """The last tick that is done with; or, if there was none yet, when it began."""
 
     next: datetime | None
-    """None if it is paused, or will not tick any more."""
+    """None if it is paused, will not tick any more, or is in a time zone that is not known here."""
 
 
 class Schedules:
@@ -113,7 +113,7 @@ class Schedules:
 def _state(name: str, record: CronRecord, now: int) -> ScheduleState:
     timezone, _, expression = record.plan.times.partition(" ")
     terms = msgspec.json.decode(record.plan.terms, type=_Terms)
-    after = None if record.is_paused else timetable_of(record.plan.times).next(max(record.last, now))
+    after = None if record.is_paused else _next(record.plan.times, max(record.last, now))
     return ScheduleState(
         name,
         expression,
@@ -124,6 +124,13 @@ def _state(name: str, record: CronRecord, now: int) -> ScheduleState:
         _moment(record.last),
         None if after is None else _moment(after),
     )
+
+
+def _next(times: str, after: int) -> int | None:
+    try:
+        return timetable_of(times).next(after)
+    except ConfigurationError:
+        return None
 
 
 def _moment(ms: int) -> datetime:

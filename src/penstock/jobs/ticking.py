@@ -50,7 +50,10 @@ class Ticker:
         for schedule in self._schedules:
             record = sheet.records.get(schedule.name)
             if record is not None and self._is_ours(schedule, record) and not record.is_paused:
-                wait = min(wait, await self._attend(schedule, record.last, sheet.now))
+                try:
+                    wait = min(wait, await self._attend(schedule, record.last, sheet.now))
+                except PenstockError as error:  # one whose lane is unfit must not keep the others from ticking
+                    self._trouble(schedule.lane, error)
             elif record is None and schedule.name not in self._standing_by:
                 self._to_begin.add(schedule.name)  # the server has lost it, or somebody had it forgotten
         return wait

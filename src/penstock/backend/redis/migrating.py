@@ -6,10 +6,9 @@ from datetime import UTC, datetime
 
 from penstock.backend import keys
 from penstock.backend.old_queue import Move, Moved, OldCounts, OldJob, OldQueue, Place
-from penstock.backend.parcel import pack_fields, scheduled_fields
+from penstock.backend.parcel import origin_of, pack_fields, scheduled_fields
 from penstock.backend.redis.links import Word
 from penstock.backend.redis.records import Records
-from penstock.backend.redis.scheduling import origin_of
 from penstock.backend.redis.scripts import load
 from penstock.backend.redis.verbs import byte_count, milliseconds, pieces
 
