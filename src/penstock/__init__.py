@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from penstock.jobs.delivery import JobDelivery
     from penstock.jobs.job import Job, JobHandle, JobStatus
     from penstock.jobs.queue import JobQueue
+    from penstock.jobs.schedules import ScheduleState
+    from penstock.jobs.timetable import Missed
     from penstock.message.message import Message
     from penstock.message.wire import Wire
     from penstock.options import (
@@ -79,6 +81,7 @@ _HOMES = {
     "Limits": "penstock.options",
     "Malformed": "penstock.backend.entry",
     "Message": "penstock.message.message",
+    "Missed": "penstock.jobs.timetable",
     "OnFailure": "penstock.options",
     "Park": "penstock.backend.entry",
     "Penstock": "penstock.app",
@@ -92,6 +95,7 @@ _HOMES = {
     "Reject": "penstock.delivery.outcome",
     "Retention": "penstock.options",
     "Retry": "penstock.options",
+    "ScheduleState": "penstock.jobs.schedules",
     "Sending": "penstock.options",
     "SequentialChangeStream": "penstock.changes.protocol",
     "Snooze": "penstock.delivery.outcome",
@@ -131,6 +135,7 @@ __all__ = [
     "Limits",
     "Malformed",
     "Message",
+    "Missed",
     "OnFailure",
     "Park",
     "Penstock",
@@ -144,6 +149,7 @@ __all__ = [
     "Reject",
     "Retention",
     "Retry",
+    "ScheduleState",
     "Sending",
     "SequentialChangeStream",
     "Snooze",

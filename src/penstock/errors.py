@@ -39,6 +39,7 @@ PenstockError
 │   ├── JobDeadError              it was given up; its dead letter says more
 │   ├── JobCancelledError         somebody cancelled it
 │   └── JobNotFoundError          the queue knows no job of that id, or does not remember it any more
+├── MigrationError                jobs of another queue cannot be taken over, and stay there
 └── DeliveryError                 why a delivery failed, when it was not the handler that raised
     ├── HandlerTimeoutError       the handler took longer than its timeout
     ├── HandlerProcessError       the handler ran in a process of its own, and raised or died there
@@ -284,6 +285,10 @@ class JobCancelledError(JobError):
 
 class JobNotFoundError(JobError):
     """No job of this id is known: it never was in this queue, or it was done so long ago that nothing is kept of it."""
+
+
+class MigrationError(PenstockError):
+    """Some jobs of another queue cannot be taken over: their records are missing or damaged. They stay there."""
 
 
 class DeliveryError(PenstockError):

@@ -213,6 +213,15 @@ class CursorSought(Event, frozen=True):
     """How many entries are looked at, at most, from the newest on."""
 
 
+class TicksDropped(Event, frozen=True):
+    """Ticks of a schedule passed while nobody was there, and are not made up for, as its `missed` says."""
+
+    schedule: str
+
+    up_to: float
+    """They were before this moment, in seconds since 1970, or at it."""
+
+
 class PauseChanged(Event, frozen=True):
     """The group was paused, or resumed, and this worker obeys."""
 

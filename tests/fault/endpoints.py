@@ -10,10 +10,13 @@ from typing import Any, NamedTuple
 from penstock.app import Penstock
 from penstock.delivery import janitor
 from penstock.errors import ServerUnreachableError
+from penstock.jobs.timetable import Missed
 from penstock.message.message import Message
 from penstock.options import AckMode, JobOptions, Priority, Retention, Retry, Subscription
 from tests.fault.lanes import apart
 from tests.fault.setup import ProducerSetup, WorkerSetup
+
+SCHEDULE = "tick"
 
 
 @asynccontextmanager
@@ -90,7 +93,10 @@ def _queue(app: Penstock, setup: WorkerSetup) -> Any:
         scan=timedelta(seconds=setup.scan),
     )
     lease = timedelta(seconds=setup.lease)
-    return app.jobs(setup.topic, group=setup.group, retry=_retry(setup), lease=lease, options=options)
+    queue = app.jobs(setup.topic, group=setup.group, retry=_retry(setup), lease=lease, options=options)
+    if setup.cron:
+        queue.cron(setup.cron, {"tag": "tick", "do": "ok"}, name=SCHEDULE, missed=Missed.all(1000))
+    return queue
 
 
 def _retry(setup: WorkerSetup) -> Retry:

@@ -72,6 +72,8 @@ class WorkerSetup(Struct, frozen=True):
     """When a delivery counts as done, in the words of `AckMode`."""
     lanes: bool = False
     """The topic is a queue of jobs."""
+    cron: str = ""
+    """A schedule of that queue, which asks for jobs beside those of producers; none that was missed is dropped."""
     as_shipped: bool = False
     """Declared like in a first program: retries, timeout, scan and drain are the defaults, whatever is said here."""
     cleans_every: float = 30.0

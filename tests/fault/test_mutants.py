@@ -40,6 +40,17 @@ MUTANTS = [
     ),
     ("unique-unchecked", "test_jobs.py::test_the_reply_to_what_was_asked_of_a_queue_is_lost[valkey-unique]", "I3"),
     ("strict-priority", FLOOD, "AssertionError"),
+    ("cron-by-every-worker", "test_cron.py::test_eight_processes_enqueue_each_tick_once[valkey]", "AssertionError"),
+    (
+        "cron-begins-anew",
+        "test_cron.py::test_ticks_survive_a_server_that_is_killed_and_workers_that_start_anew[valkey]",
+        "AssertionError",
+    ),
+    (
+        "migrate-in-two-steps",
+        "test_migration.py::test_a_migration_killed_at_any_step_moves_each_job_once[valkey]",
+        "AssertionError",
+    ),
 ]
 
 

@@ -9,8 +9,10 @@ reply does no harm. Streams are named by their key: a topic, or a group's retry 
 from collections.abc import Mapping
 from typing import Protocol, Self
 
+from penstock.backend.contract.crons import KeepsCrons
 from penstock.backend.contract.following import Follows
 from penstock.backend.contract.letters import KeepsLetters
+from penstock.backend.contract.migrating import TakesOver
 from penstock.backend.contract.publishing import Publishes
 from penstock.backend.contract.reading import Reads
 from penstock.backend.contract.records import KeepsRecords
@@ -23,7 +25,18 @@ from penstock.message.wire import Wire
 
 
 class StreamBackend(
-    Publishes, Reads, Settles, KeepsLetters, LooksAfter, TakesTurns, SharesOut, Follows, KeepsRecords, Protocol
+    Publishes,
+    Reads,
+    Settles,
+    KeepsLetters,
+    LooksAfter,
+    TakesTurns,
+    SharesOut,
+    Follows,
+    KeepsRecords,
+    KeepsCrons,
+    TakesOver,
+    Protocol,
 ):
     """What the delivery engine needs of a server that keeps streams."""
 

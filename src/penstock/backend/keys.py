@@ -10,6 +10,8 @@
 | `penstock:{<slot>}:<queue>:job/<uuid>`  | hash   | where a job is that moved, its progress and result; expires |
 | `penstock:{<slot>}:<queue>:recalled`    | set    | jobs nobody is to begin where they are, as stream@entry; expires |
 | `penstock:{<slot>}:<queue>:rate`        | string | when the next job may be begun, in µs; expires |
+| `penstock:{<slot>}:<queue>:migrated`    | hash   | how many jobs were taken over, by place and former queue |
+| `penstock:{<slot>}:<queue>:crons`       | hash   | of each schedule its times, terms, last tick, and if it is paused |
 | `penstock:{<slot>}:<queue>:unique/<k>`  | string | the job that stands for k, and where it was put; expires |
 | `penstock:{<slot>}:<topic>:later`       | zset   | messages that are not due yet, by due time in ms |
 | `penstock:{<slot>}:<topic>:cursors`     | hash   | durable cursor name → entry id, epoch, ordinal; it holds trimming |
@@ -96,6 +98,14 @@ def recalled(home: str) -> str:
 
 def rate(home: str) -> str:
     return _aux(home, "rate")
+
+
+def migrated(home: str) -> str:
+    return _aux(home, "migrated")
+
+
+def crons(home: str) -> str:
+    return _aux(home, "crons")
 
 
 def unique(home: str, key: str) -> str:

@@ -7,6 +7,7 @@ A parcel is a field list as one byte string, each part behind its length in four
 import struct
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from uuid import UUID
 
 import msgspec
 
@@ -77,6 +78,12 @@ def scheduled_fields(raw: Sequence[bytes], origin: str, now: datetime) -> list[b
     return [*raw, fields.DELIVERY, _encode(Record(origin, 1, now, deliveries=0))]
 
 
+def origin_of(id: str) -> str:
+    """An entry id that no entry has, for a message that will never be in the topic itself: made of its UUID."""
+    number = UUID(id).int
+    return f"{number >> 80}-{number & (2**64 - 1)}"
+
+
 def split_record(raw: list[bytes]) -> tuple[list[bytes], Record | None]:
     """A retry stream's entry as the original fields and their record; None if it has none that can be read."""
     if len(raw) >= 2 and raw[-2] == fields.DELIVERY:
@@ -118,6 +125,11 @@ def dead_fields(letter: DeadLetter, topic: str, group: str) -> list[bytes]:
         deliveries=state.deliveries,
     )
     kept = [fields.RAW, pack_fields(entry.raw)] if packed else entry.raw
+    return letter_fields(record, kept)
+
+
+def letter_fields(record: DeadRecord, kept: Sequence[bytes]) -> list[bytes]:
+    """A dead letter: first why it died, then what is kept of it."""
     return [fields.DEAD, _encode(record), *kept]
 
 

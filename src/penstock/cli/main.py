@@ -69,6 +69,20 @@ pipeline.command(
     "\n\nExit code 0: done, or stopped. 1: it failed, or could not start. 2: the command line makes no sense.",
 )
 app.command(pipeline)
+job = App(name="job", help="Jobs of a queue.", help_format="plaintext")
+job.command(
+    "penstock.cli.migrate:migrate",
+    name="migrate",
+    help="Move the jobs of a queue in a sorted set into lanes: each once, however often it is interrupted."
+    "\n\nExit code 0: all were moved. 1: some cannot be, or it could not go on. 2: the command line makes no sense.",
+)
+app.command(job)
+cron = App(name="cron", help="Schedules of a queue.", help_format="plaintext")
+cron.command("penstock.cli.cron:ls", name="ls", help="List the schedules of a queue.")
+cron.command("penstock.cli.cron:pause", name="pause", help="Have a schedule tick no more until it is resumed.")
+cron.command("penstock.cli.cron:resume", name="resume", help="Have a schedule tick again, from now on.")
+cron.command("penstock.cli.cron:rm", name="rm", help="Forget a schedule that no code declares any more.")
+app.command(cron)
 app.command("penstock.cli.trace:trace", name="trace", help="Say what became of a message, from publishing to now.")
 app.command("penstock.cli.worker:worker", name="worker", show=False)
 

@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.backend.base import StreamBackend
+from penstock.backend.old_queue import OldQueue
 from penstock.delivery.crew import Handle
 from penstock.delivery.duty import Duty
 from penstock.delivery.handlers import Handlers, Middleware
@@ -20,16 +21,22 @@ from penstock.delivery.threads import HandlerThreads
 from penstock.delivery.worker import Worker
 from penstock.errors import ConfigurationError, PenstockError
 from penstock.events import Listeners, Scope, Trouble
+from penstock.jobs.beside import beside
 from penstock.jobs.delivery import JobDelivery
 from penstock.jobs.doing import Doing
 from penstock.jobs.enqueuing import Claim, Enqueuer, Trace, When
 from penstock.jobs.host import Host
 from penstock.jobs.job import JobHandle
 from penstock.jobs.ledger import Ledger
+from penstock.jobs.migration import Migration
+from penstock.jobs.old_jobs import Bands
 from penstock.jobs.pulling import Puller
+from penstock.jobs.schedules import Schedule, Schedules
 from penstock.jobs.stats import QueueStats, stats_of
 from penstock.jobs.taking import Pulled, Taking
 from penstock.jobs.terms import Terms
+from penstock.jobs.ticking import Ticker
+from penstock.jobs.timetable import Missed, Timetable
 from penstock.message.message import Message
 from penstock.message.wire import Wire
 from penstock.options import AckMode, Priority, Subscription, Unhandled, Unique
@@ -72,6 +79,7 @@ class JobQueue:
         self._handlers = Handlers(tuple(wires.values()))
         self._tell = partial(_tell, listeners, terms.group)
         self._ledger = Ledger(backend, terms, wires)
+        self._schedules: dict[str, Schedule] = {}
         self._enqueuer = Enqueuer(backend, terms, self._ledger, trace, self._tell)
 
     @property
@@ -163,6 +171,46 @@ class JobQueue:
         """Have many done, in order, taken from the iterable as they are sent. One result for each, never fail-fast."""
         return await self._enqueuer.enqueue_many(map(_as_message, bodies), priority, When(delay, at))
 
+    def cron(
+        self,
+        expression: str,
+        body: Any,
+        *,
+        name: str = "",
+        timezone: str = "UTC",
+        priority: Priority = Priority.NORMAL,
+        missed: Missed = Missed.latest(),  # noqa: B008 - frozen
+    ) -> None:
+        """Have a job enqueued at the times of a cron expression, by whichever workers of the queue run then.
+
+        However many there are, each tick is enqueued once. The times are those of `timezone`, by the server's clock:
+        what the clocks of a day leave out is done right behind the gap, and what they repeat is done once, unless the
+        minute or the hour is a `*`. A schedule is known by its `name`, or else by the type of the body: declared anew
+        with other times, it begins anew. `missed` says what becomes of ticks at which no worker was there.
+        """
+        self._check_can_register()
+        table, lane = Timetable(expression, timezone, missed), self._enqueuer.lane(priority)
+        schedule = Schedule(name, table, _as_message(body), priority, self._terms, self._wires[lane])
+        if schedule.name in self._schedules:
+            raise ConfigurationError(
+                f"the queue {self.name!r} has a schedule {schedule.name!r} already: give this one another name"
+            )
+        self._schedules[schedule.name] = schedule
+
+    @property
+    def schedules(self) -> Schedules:
+        """The schedules of this queue on the server: list, pause, resume, forget."""
+        return Schedules(self._backend, self.name)
+
+    def migration(
+        self,
+        source: OldQueue = OldQueue(),  # noqa: B008 - frozen
+        bands: Bands = Bands(),  # noqa: B008 - frozen
+        show: Callable[[int, int], None] = lambda done, total: None,
+    ) -> Migration:
+        """How the jobs of a queue in a sorted set of the same server are taken over. `show` is told how far it is."""
+        return Migration(self._backend(), self._terms, self._wires, source, bands, show)
+
     async def stats(self) -> QueueStats:
         """How many jobs wait, run, and are dead, lane by lane."""
         return await stats_of(self._backend(), self._terms)
@@ -224,11 +272,9 @@ class JobQueue:
             doing = self._doing(plan.consumer, route.one)
             duties = self._duties(plan, doing)
             worker = Worker(duties, keeper, doing.do, bound=self._terms.options.bound, make=JobDelivery)
-            attending = asyncio.create_task(doing.attend())
-            try:
+            ticker = Ticker(self._backend(), self._terms, tuple(self._schedules.values()), self._listeners.emit)
+            async with beside(stop, doing.attend(), *([ticker.run()] if self._schedules else [])):
                 await worker.run(stop)
-            finally:
-                attending.cancel()
         finally:
             self._is_running = False
             threads.close()

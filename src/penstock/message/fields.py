@@ -36,6 +36,9 @@ FOREIGN_ID = "foreign-id"
 UNIQUE_KEY = "unique-key"
 """Header: the job stands for all of this key, as long as it does."""
 
+SCHEDULE = "schedule"
+"""Header: the schedule whose tick asked for the job."""
+
 DATA = b"data"
 """Dialects cloudevents and job: the whole document."""
 

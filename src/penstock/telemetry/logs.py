@@ -88,6 +88,7 @@ _STYLES: dict[type[Event], _Style] = {
     events.CursorSought: _Style(
         logging.INFO, "looking through up to %(limit)d entries for message %(message_id)s, to read on behind it"
     ),
+    events.TicksDropped: _Style(logging.WARNING, "missed ticks of schedule %(schedule)s are not made up for"),
     events.PauseChanged: _Style(logging.INFO, "paused: %(paused)s"),
     events.Trouble: _Style(logging.WARNING, f"trouble in %(scope)s: {_ERROR}"),
 }  # fmt: skip

@@ -39,6 +39,7 @@ class Recorder:
     Replayed = events.Replayed
     Gapped = events.Gapped
     CursorSought = events.CursorSought
+    TicksDropped = events.TicksDropped
     PauseChanged = events.PauseChanged
     Trouble = events.Trouble
 

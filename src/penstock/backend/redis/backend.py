@@ -12,6 +12,7 @@ from penstock.backend import keys
 from penstock.backend.address import Address, resolve
 from penstock.backend.base import StreamBackend
 from penstock.backend.embedded import EmbeddedServer
+from penstock.backend.redis.crons import Crons
 from penstock.backend.redis.cursors import Cursors
 from penstock.backend.redis.durable import Durable
 from penstock.backend.redis.following import Following
@@ -21,6 +22,7 @@ from penstock.backend.redis.lanes import Lanes
 from penstock.backend.redis.later import Later
 from penstock.backend.redis.letters import Letters
 from penstock.backend.redis.links import Links
+from penstock.backend.redis.migrating import Migrating
 from penstock.backend.redis.once import Once
 from penstock.backend.redis.opening import Opener
 from penstock.backend.redis.registry import Registry
@@ -53,6 +55,8 @@ class RedisBackend(
     Following,
     Cursors,
     UniqueVerbs,
+    Crons,
+    Migrating,
     StreamBackend,
 ):
     """Every verb of `StreamBackend`; made by `connect` or `from_client`, closed by `aclose` or `async with`."""

@@ -3,10 +3,9 @@
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
-from uuid import UUID
 
 from penstock.backend import keys
-from penstock.backend.parcel import pack_fields, scheduled_fields
+from penstock.backend.parcel import origin_of, pack_fields, scheduled_fields
 from penstock.backend.redis.later import Due, due_of
 from penstock.backend.redis.links import Word
 from penstock.backend.redis.scripts import load
@@ -70,9 +69,3 @@ class Scheduling(Verbs):
         except PenstockError as error:
             return [error] * len(parcels)
         return [datetime.fromtimestamp(int(due_ms) / 1000, UTC)] * len(parcels)
-
-
-def origin_of(id: str) -> str:
-    """An entry id that no entry has, for a message that will never be in the topic itself: made of its UUID."""
-    number = UUID(id).int
-    return f"{number >> 80}-{number & (2**64 - 1)}"

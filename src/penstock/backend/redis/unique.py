@@ -4,11 +4,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from penstock.backend import keys
-from penstock.backend.parcel import pack_fields, scheduled_fields
+from penstock.backend.parcel import origin_of, pack_fields, scheduled_fields
 from penstock.backend.redis.later import due_of
 from penstock.backend.redis.links import Word
 from penstock.backend.redis.records import Records
-from penstock.backend.redis.scheduling import origin_of
 from penstock.backend.redis.scripts import load
 from penstock.backend.redis.verbs import check_names, milliseconds
 from penstock.backend.trail import Placed, Unique
