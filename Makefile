@@ -4,7 +4,7 @@
 PY := .venv/bin/python
 # Narrow a run with: make test ARGS="tests/unit -k uuid"
 ARGS ?=
-PARALLEL ?= -n 2 --dist loadgroup
+PARALLEL ?= -n 3 --dist loadgroup
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)

@@ -102,7 +102,7 @@ class Ledger:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        if STRICT and (self.not_run or self.over_budget()) and session.exitstatus == pytest.ExitCode.OK:
+        if STRICT and self.not_run and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
@@ -112,6 +112,7 @@ class Ledger:
             for test in tests:
                 terminalreporter.line(test)
         if late := self.over_budget():
-            terminalreporter.section(f"OVER BUDGET{verdict}", red=True, bold=True)
+            # Told, and no failure: a machine that is slow today says nothing about the change.
+            terminalreporter.section("OVER BUDGET", red=True, bold=True)
             for line in late:
                 terminalreporter.line(line)

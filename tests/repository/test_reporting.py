@@ -93,12 +93,12 @@ def test_a_module_cannot_skip_itself(suite: Suite, arguments: tuple[str, ...]) -
 
 
 @pytest.mark.parametrize("ci", [False, True], ids=["here", "ci"])
-def test_a_folder_over_its_budget_is_named_and_fails_in_ci(suite: Suite, ci: bool) -> None:
+def test_a_folder_over_its_budget_is_named_but_does_not_fail_the_run(suite: Suite, ci: bool) -> None:
     suite.write("import time\ndef test_slow(): time.sleep(0.3)\n")
     conftest = suite.root / "tests" / "conftest.py"
     conftest.write_text(conftest.read_text().replace('{"unit": 30,', '{"unit": 0.2,'))
     code, output = suite.run(ci=ci)
-    assert code == int(ci)
+    assert code == 0
     assert "OVER BUDGET" in output
     assert "tests/unit took 0.3 s, its budget is 0.2 s" in output
 
@@ -107,8 +107,8 @@ def test_the_budget_is_shared_by_workers_that_run_side_by_side(suite: Suite) -> 
     suite.write("import time\ndef test_one(): time.sleep(0.3)\ndef test_two(): time.sleep(0.3)\n")
     conftest = suite.root / "tests" / "conftest.py"
     conftest.write_text(conftest.read_text().replace('{"unit": 30,', '{"unit": 0.55,'))
-    assert suite.run(ci=True)[0] == 1
-    assert suite.run("-n", "2", ci=True)[0] == 0
+    assert "OVER BUDGET" in suite.run()[1]
+    assert "OVER BUDGET" not in suite.run("-n", "2")[1]
 
 
 def test_tests_of_one_group_run_in_one_process(suite: Suite) -> None:
