@@ -26,7 +26,6 @@ from penstock.spark.sink.delivery import Attempt
 from penstock.spark.sink.envelopes import packer
 from penstock.spark.sink.outflow import Outflow
 from penstock.spark.sink.rows import Rows, windows
-from penstock.spark.sink.words import words
 from penstock.spark.sink.writers import Sink
 
 
@@ -69,5 +68,5 @@ def _with_records(rows: Rows, entry_ids: Any, replay: str) -> Rows:
     """The rows with what a retry stream's entry remembers, which is its last field."""
     now = datetime.now(UTC)
     records = [msgspec.json.encode(Record(id, 1, now, replay=replay, replays=1)) for id in entry_ids.to_pylist()]
-    told = words(pa.array(records, pa.binary()))
+    told = pa.array(records, pa.binary())
     return dataclasses.replace(rows, counts=rows.counts + 2, fields={**rows.fields, fields.DELIVERY: told})
