@@ -38,7 +38,7 @@ class Ticker:
             try:
                 wait = await self.tick()
             except PenstockError as error:
-                self._trouble(self._terms.queue, error)
+                self._trouble(self._schedules[0].lane, error)
             await asyncio.sleep(wait)
 
     async def tick(self) -> float:

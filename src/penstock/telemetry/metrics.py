@@ -45,6 +45,8 @@ _COUNTED: dict[type[Event], tuple[str, str, Callable[[Any], float]]] = {
     events.Gapped: ("follower_gaps", "Gaps that followers without a group were told of.", lambda event: 1),
     events.CursorSought: ("cursor_scans", "Times a topic was looked through for a message to read on behind.",
                           lambda event: 1),
+    events.TicksDropped: ("ticks_dropped", "Times that missed ticks of a schedule were not made up for.",
+                          lambda event: 1),
     events.Replayed: ("replayed", "Dead letters given back to their group.", lambda event: event.count),
 }  # fmt: skip
 _GROUP = ("topic", "group")

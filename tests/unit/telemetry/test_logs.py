@@ -34,6 +34,7 @@ LEVELS = {
     events.Replayed: logging.INFO,
     events.Gapped: logging.WARNING,
     events.CursorSought: logging.INFO,
+    events.TicksDropped: logging.WARNING,
     events.PauseChanged: logging.INFO,
     events.Trouble: logging.WARNING,
 }

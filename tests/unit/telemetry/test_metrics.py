@@ -50,6 +50,7 @@ COUNTED: list[tuple[Event, str, float]] = [
     (events.Trimmed(1000, "1-1", None, **WHERE), "trimmed_total", 1000),
     (events.DeadLettersDropped(4, **WHERE), "dead_letters_dropped_total", 4),
     (events.Replayed("r", 6, **WHERE), "replayed_total", 6),
+    (events.TicksDropped("clean", 1.0, **WHERE), "ticks_dropped_total", 1),
     (events.Gapped("1-1", "2-2", 7, "too slow", **WHERE), "follower_gaps_total", 1),
     (events.CursorSought("u", 100, **WHERE), "cursor_scans_total", 1),
 ]
