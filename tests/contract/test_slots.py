@@ -16,12 +16,16 @@ from redis.crc import key_slot
 from penstock import Penstock
 from penstock.backend import keys
 from penstock.backend.base import StreamBackend
+from penstock.backend.crons import CronChange, CronPlan
 from penstock.backend.entry import ClaimedMessage, DeadLetter, Handling, Helping, Moved, Park, Settled, Throttle
+from penstock.backend.old_queue import Move, OldCounts, OldQueue, Place
+from penstock.backend.old_queue import Moved as TakenOver
 from penstock.backend.redis import RedisBackend
 from penstock.backend.redis.scripts import load
 from penstock.backend.survey import Position
 from penstock.backend.trail import Trail, Unique, Where
 from penstock.errors import ConfigurationError
+from penstock.message.ids import new_id
 from penstock.message.message import Message
 from tests.support.servers import Server, cluster_of_one
 from tests.support.verbs import leased
@@ -39,7 +43,7 @@ NAMED: dict[str, Callable[[str, str], str]] = {
 }  # fmt: skip
 SINGLE: dict[str, Callable[[str], str]] = {
     "dead": keys.dead, "cursors": keys.cursors, "groups": keys.groups, "later": keys.later, "paused": keys.paused,
-    "obeyed": keys.obeyed, "recalled": keys.recalled, "rate": keys.rate,
+    "obeyed": keys.obeyed, "recalled": keys.recalled, "rate": keys.rate, "crons": keys.crons, "migrated": keys.migrated,
 }  # fmt: skip
 
 
@@ -162,7 +166,31 @@ async def live_in_lanes(backend: Any, topic: str, group: str) -> None:
     assert (await book.cancel(group, read[1].message.id, (lanes[1], read[1].id)))[1] is False
     last = Message(7)
     assert (await book.cancel(group, last.id, (lanes[0], await book.publish(lanes[0], last))))[1] is True
+    await live_by_the_clock(book, lanes[1])
+    await live_taking_over(book, lanes, group)
     backend.called.update(book.called)
+
+
+async def live_by_the_clock(book: Any, lane: str) -> None:
+    plan = CronPlan("UTC * * * * *", "{}")
+    begun = (await book.look_at_crons({"clean": plan})).records["clean"].last
+    while not await book.tick(lane, "clean", plan, begun, begun + 1, [(begun + 1, Message(8))]):
+        await asyncio.sleep(0.001)  # the server's clock is not past it yet
+    assert await book.change_cron("clean", CronChange.PAUSE) is True
+
+
+async def live_taking_over(book: Any, lanes: tuple[str, ...], group: str) -> None:
+    beside = keys.dead(lanes[0])  # whatever lies in the slot
+    old = OldQueue(f"{beside}:main", f"{beside}:jobs:", f"{beside}:dlq", f"{beside}:active")
+    links = book.backend._links
+    await links.command("fill", "ZADD", old.waiting, 1, "a", 2, "b")
+    await links.command("fill", "MSET", f"{old.records}a", "A", f"{old.records}b", "B")
+    assert await book.count_old(old) == OldCounts(2, 0, 0)
+    waiting = await book.read_old(old, 0, 10)
+    places = [(Place.LANE, [b"payload", b"1"]), (Place.PARKED, [b"payload", b"2"])]
+    moves = [Move(job, new_id(), place, lanes[0], fields) for job, (place, fields) in zip(waiting, places, strict=True)]
+    assert await book.take_over(old, group, moves) == [TakenOver.DONE] * 2
+    assert (await book.count_taken_over(old))["lane"] == 1
 
 
 async def live_together(backend: Any, topic: str, group: str) -> None:
@@ -258,8 +286,8 @@ async def test_every_verb_keeps_to_the_slot_of_its_topic(cluster: Server, topic:
     topics = {topic, *lanes_of(topic)}
     kinds = {key.rpartition(":")[2].partition("/")[0] for key in found if key not in topics}
     assert kinds == {
-        "cursors", "dead", "groups", "handled", "job", "later", "members", "obeyed", "once", "parked", "partitions",
-        "paused", "rate", "recalled", "retry", "starts", "steals", "turn", "unique",
+        "crons", "cursors", "dead", "groups", "handled", "job", "later", "members", "migrated", "obeyed", "once",
+        "parked", "partitions", "paused", "rate", "recalled", "retry", "starts", "steals", "turn", "unique",
     }  # fmt: skip
     verbs = {name for name, _ in inspect.getmembers(StreamBackend, inspect.isfunction) if not name.startswith("_")}
     assert recorder.called == verbs - {"aclose"}
