@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import redis
 
-from penstock import Cursor, Gap, Last, Penstock, Tailed, events
+from penstock import Cursor, Gap, Last, Penstock, Tail, Tailed, events
 from penstock.backend import keys
 from penstock.backend.facts import position as order
 from penstock.errors import CursorNotFoundError
@@ -340,6 +340,29 @@ def own_server(request: pytest.FixtureRequest) -> Iterator[Server]:
     finally:
         server.stop()
         shutil.rmtree(directory)
+
+
+async def test_a_tail_that_is_closed_while_its_server_is_away_gives_its_page_back(own_server: Server) -> None:
+    with own_server.client() as admin:
+        for number in range(2000):
+            admin.xadd("t", {"payload": str(number)})
+    async with Penstock.connect(own_server.url) as app:
+        in_trouble = asyncio.Event()
+        app.listen(lambda event: in_trouble.set() if isinstance(event, events.Trouble) else None)
+        async with app.tail("t", after="earliest") as tail:
+            await anext(tail)
+            own_server.kill()
+            rest = asyncio.create_task(exhaust(tail))
+            await in_trouble.wait()
+            tail.close()
+            await rest
+        assert app._hub is not None
+        assert not app._hub.pages._holders
+
+
+async def exhaust(tail: Tail) -> None:
+    async for _ in tail:
+        pass
 
 
 async def test_a_server_that_is_killed_and_comes_back_loses_and_repeats_nothing(own_server: Server) -> None:

@@ -199,3 +199,18 @@ def test_the_command_tells_what_was_left_and_what_is_gone(
     assert "Replayed 1,000 messages as 'r'" in told
     assert f"{PART} messages came to the lake after the replay was begun: another --id brings them" in told
     assert "700 messages have left the lake since the replay was begun" in told
+
+
+def test_new_messages_behind_the_end_of_a_day_do_not_hide_that_others_have_left(
+    server: Server, admin: "redis.Redis", topic: str, lake: Lake, rows: list[Row], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pour(lake, [row._replace(number=DAY + 500) for row in rows[:7]])
+    job = Replay(lake=lake.path, id="r", url=server.url)
+    cut_after(monkeypatch, job, DAY + 50)
+    drop_first_day(lake)
+    pour(lake, [Row(topic, DAY - 1, new_id()) for _ in range(DAY)])
+
+    with pytest.raises(LakeError, match="may be the same ones again"):
+        job.run()
+
+    assert set(Counter(ids(admin, topic)).values()) == {1}

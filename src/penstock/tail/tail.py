@@ -201,9 +201,11 @@ class Tail:
             self._pace.succeeded()
 
     async def _page(self, strand: Strand) -> None:
-        await strand.read_on()
-        if self._strands.get(strand.topic) is not strand:
-            strand.close()  # the tail was closed meanwhile: nobody else would leave the feed that it has joined
+        try:
+            await strand.read_on()
+        finally:
+            if self._strands.get(strand.topic) is not strand:
+                strand.close()  # the tail was closed meanwhile: nobody else would leave its feed, or give its page back
 
     async def _finish_last(self, progress: Progress) -> None:
         """The next item is asked for, so the last one is done; what the server cannot be told now, it is told later."""

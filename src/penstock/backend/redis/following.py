@@ -46,16 +46,14 @@ class Following(Verbs):
         return Glimpse(survey_of(survey), _stored(entries), complete=len(entries) < count)
 
     async def _seen_by_script(self, topic: str, id: str, count: int) -> tuple[Any, Any]:
-        """As `_seen_together`, where a full server takes no transaction: some refuse even one that only reads."""
+        """As `_seen_together`, where the server has forgotten the script, or is full: some then take no transaction."""
         doing, wanted = f"cannot read {topic!r} behind {id}", (_behind(id), count)
         reply = await self._links.script(doing, load("survey"), [topic], *seen_from(id), *wanted)
         return (reply[:-1], reply[-1]) if reply else ([], [])
 
     async def _seen_together(self, topic: str, id: str, count: int) -> tuple[Any, Any]:
-        doing, script = f"cannot read {topic!r} behind {id}", load("survey")
-        while (seen := await self._transaction(doing, topic, id, count)) is None:
-            await self._links.script(doing, script, [topic], *seen_from(id))
-        return seen
+        seen = await self._transaction(f"cannot read {topic!r} behind {id}", topic, id, count)
+        return await self._seen_by_script(topic, id, count) if seen is None else seen
 
     async def _transaction(self, doing: str, topic: str, id: str, count: int) -> tuple[Any, Any] | None:
         """None if the server has forgotten the script.

@@ -53,9 +53,11 @@ class DayReplay:
 
     def more(self, chosen: Chosen) -> int:
         """How many more messages there are up to its end than were chosen; what is behind that is never brought."""
-        if self.found <= self.day.messages:
-            return 0
-        return max(0, self.found - chosen.behind(self.day, self.day.end) - self.day.messages)
+        return max(0, self.still(chosen) - self.day.messages)
+
+    def still(self, chosen: Chosen) -> int:
+        """How many are chosen up to its end now."""
+        return self.found and self.found - chosen.behind(self.day, self.day.end)
 
     def _parts(self, chosen: Chosen, reached: Reached) -> list[Part]:
         """One that was begun ends where it was to end then, whatever has come to the lake since."""
@@ -98,7 +100,7 @@ def check_repeated(chosen: Chosen, days: Sequence[DayReplay]) -> None:
                 f" are chosen of {each.day.date}, which may be the same ones again. Look at what has arrived, and"
                 " replay the rest under another id"
             )
-        if each.found < each.day.messages and each.reached() != Reached():
+        if each.still(chosen) < each.day.messages and each.reached() != Reached():
             lacking.setdefault(each.day.topic, each)
 
 

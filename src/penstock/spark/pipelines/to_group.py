@@ -4,7 +4,6 @@ The group takes each for a first attempt under the replay's id, which is part of
 even where the group remembers that it was handled before.
 """
 
-import dataclasses
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
@@ -68,5 +67,4 @@ def _with_records(rows: Rows, entry_ids: Any, replay: str) -> Rows:
     """The rows with what a retry stream's entry remembers, which is its last field."""
     now = datetime.now(UTC)
     records = [msgspec.json.encode(Record(id, 1, now, replay=replay, replays=1)) for id in entry_ids.to_pylist()]
-    told = pa.array(records, pa.binary())
-    return dataclasses.replace(rows, counts=rows.counts + 2, fields={**rows.fields, fields.DELIVERY: told})
+    return rows.with_field(fields.DELIVERY, pa.array(records, pa.binary()))

@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.message.ids import SHAPE
+from penstock.message.ids import LOWER_SHAPE, SHAPE
 from penstock.spark.sink.words import Column, starts
 
 _DASHES = [place for place, kind in enumerate(SHAPE) if kind == ord("-")]
@@ -35,7 +35,7 @@ def uuid_bytes(ids: Column) -> "np.ndarray[Any, Any] | None":
 
 
 def as_noted(ids: Column) -> Column:
-    """Each id in as few bytes as the server can know it by, no two alike, with their number before them.
+    """Each id in as few bytes as the server can know it by, no two alike, and each behind its length.
 
     A UUID as its 16 bytes: what a set of a million costs the server goes by their length.
     """
@@ -51,6 +51,6 @@ def as_noted(ids: Column) -> Column:
 
 
 def _noted(id: bytes) -> bytes:
-    uuid = uuid_bytes(pa.array([id], pa.binary()))
-    noted = _OTHER + id if uuid is None else _UUID + uuid.tobytes()
+    is_uuid = len(id) == len(SHAPE) and id.translate(LOWER_SHAPE) == SHAPE
+    noted = _UUID + binascii.unhexlify(id.replace(b"-", b"")) if is_uuid else _OTHER + id
     return len(noted).to_bytes(4, "little") + noted

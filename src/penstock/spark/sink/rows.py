@@ -4,6 +4,7 @@ What cannot become an entry is refused with `EncodeError` before anything of its
 field, and a row becomes the same bytes wherever in a batch it stands.
 """
 
+import dataclasses
 import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -69,12 +70,16 @@ class Rows:
         fields = {name: values.take(chosen) for name, values in self.fields.items()}
         return Rows(self.stream, self.counts[places], fields, whole, ids, entry_ids)
 
+    def with_field(self, name: bytes, values: Column) -> "Rows":
+        """The rows with one more field, the last; each has a value."""
+        return dataclasses.replace(self, counts=self.counts + 2, fields={**self.fields, name: values})
+
     @cached_property
     def entries(self) -> Column:
         """Each row's fields and values as words."""
         if self.whole is not None:
             return self.whole
-        return joined_rows(self._pieces()) if self.fields else pa.nulls(len(self))
+        return joined_rows(self._pieces())
 
     @cached_property
     def appends(self) -> Column:
@@ -160,7 +165,7 @@ def raw(stream: str, window: Any) -> Rows:
     names, values = (part.slice(int(offsets[0]), size) for part in (fields.keys, fields.items))
     if fields.null_count or values.null_count:
         raise EncodeError(f"a row for {stream!r} has a null in its map of fields: leave the field out instead")
-    entries = regrouped(joined_rows([words(names), words(values)]), offsets)
+    entries = regrouped(joined_rows([*in_words(names), *in_words(values)]), offsets)
     ids, entry_ids = column(window, "id"), column(window, "entry_id")
     return Rows(stream, 2 * np.diff(offsets), whole=entries, ids=ids, entry_ids=entry_ids).checked()
 
