@@ -224,7 +224,7 @@ class JobQueue:
             doing = self._doing(plan.consumer, route.one)
             duties = self._duties(plan, doing)
             worker = Worker(duties, keeper, doing.do, bound=self._terms.options.bound, make=JobDelivery)
-            attending = asyncio.create_task(doing.attend())
+            attending = asyncio.create_task(doing.attend(worker.slots))
             try:
                 await worker.run(stop)
             finally:
