@@ -1,8 +1,8 @@
 """A process with very many clients of one topic over HTTP: some steady, some that come and go, some too slow.
 
 Each reads server-sent events as a browser does, comes back with its last id whenever its connection ends, and now and
-then with one that is nonsense. It prints `ready` when all are there, and, when all have seen the entry whose body is
-"end", what each was given.
+then with one that is nonsense. It prints `ready` when all are there, `gap` when the first is told that it missed
+something, and, when all have seen the entry whose body is "end", what each was given.
 """
 
 import asyncio
@@ -32,7 +32,8 @@ class ClientsSetup(Struct, frozen=True):
 
     slow: int
     pause: float
-    """Seconds for which a slow one does nothing after every 8 KiB."""
+    """Seconds for which a slow one does nothing after every 8 KiB; four times as long until it has missed something,
+    for how fast others publish depends on the machine."""
 
 
 class Given(Struct):
@@ -113,7 +114,7 @@ class Client:
                 self._leaves_at = self.given.count + _AT_A_TIME
                 return
             if self.given.kind == "slow":
-                await asyncio.sleep(self._setup.pause)
+                await asyncio.sleep(self._setup.pause * (1 if self.given.gaps else 4))
 
     def _take(self, event: Dispatched) -> None:
         if event.event == "gap":
@@ -132,17 +133,26 @@ class Client:
             assert event.event == "start", event
 
 
+async def first_gap(clients: list[Client]) -> None:
+    while not any(client.given.gaps for client in clients):
+        await asyncio.sleep(0.05)
+
+
 async def main(setup: ClientsSetup) -> None:
     kinds = ["steady"] * setup.steady + ["leaving"] * setup.leaving + ["slow"] * setup.slow
     clients = [Client(setup, kind) for kind in kinds]
     tasks = [asyncio.create_task(client.run()) for client in clients]
+    told = asyncio.create_task(first_gap(clients))
     everybody = asyncio.gather(*tasks)
     attached = asyncio.gather(*(client.attached.wait() for client in clients))
     async with asyncio.timeout(_PATIENCE):
         await asyncio.wait({everybody, attached}, return_when=asyncio.FIRST_COMPLETED)
         assert not everybody.done(), everybody.exception()
         print("ready", flush=True)
+        await asyncio.wait({everybody, told}, return_when=asyncio.FIRST_COMPLETED)
+        print("gap" if told.done() else "no gap", flush=True)
         await everybody
+    told.cancel()
     print(json.dumps([msgspec.to_builtins(client.given) for client in clients]), flush=True)
 
 

@@ -22,7 +22,7 @@ from tests.fault.size import FULL, MESSAGES, PATIENCE
 from tests.fault.test_followers import MIB, connections_of, readable, restart, stored
 from tests.support.servers import free_port
 
-CLIENTS = ClientsSetup("", 0, 700, 200, 100, 0.4) if FULL else ClientsSetup("", 0, 80, 30, 20, 0.03)
+CLIENTS = ClientsSetup("", 0, 700, 200, 100, 0.1) if FULL else ClientsSetup("", 0, 80, 30, 20, 0.03)
 SENT = min(MESSAGES, 600)
 PAD = 8 * 1024
 PAUSE = 0.1 if FULL else 0.01
@@ -105,6 +105,9 @@ async def test_clients_over_http_miss_nothing_unannounced_through_restarts(scene
             await scene.until(lambda: scene.admin.xlen(scene.topic) > SENT // 3, "a third of the messages", 120)
             restart(scene)
             await scene.until(lambda: scene.admin.xlen(scene.topic) > 2 * SENT // 3, "two thirds", 120)
+            # Who comes back reads on from where it was, and misses nothing however slow it is.
+            await scene.until(lambda: readable(process), "that a slow client is told of a gap", PATIENCE + 30)
+            assert process.stdout.readline() == "gap\n"
             growth = [web.memory("VmHWM") - at_rest]
             web.restart()
             await scene.published()

@@ -9,6 +9,7 @@ from penstock.backend.redis.scripts import load
 from tests.fault.behaviour import FAILING, KILLING
 from tests.fault.closing import audit
 from tests.fault.evidence import acknowledged, events, handled, taken_over
+from tests.fault.programs import Program
 from tests.fault.rows import row
 from tests.fault.scene import Scene
 from tests.fault.servers import EVERY_SECOND
@@ -25,19 +26,27 @@ def of_jobs(scene: Scene) -> None:
 
 @row("F1 F2 F4 jobs: worker killed, frozen, blocked", redis=True)
 async def test_jobs_of_workers_that_are_killed_frozen_or_blocked_are_done(scene: Scene) -> None:
-    frozen, killed = scene.work(2, lease=LEASE)
-    scene.produce(2, producers=1, fates={"slow": 2}, seconds=1.5 * LEASE)
-    await scene.ready()
-    held = await scene.first(2, "start", where=lambda line: line.do == "slow")
+    frozen, tag = await holding(scene)
     frozen.freeze()
+    killed, _ = await holding(scene)
     killed.kill()
-    scene.work(1, lease=LEASE)
     scene.produce(fates={"block": 1, **MIX}, duplicates=DUPLICATES, seconds=1.5 * LEASE)
-    tags = {line.tag for line in held if line.pid == frozen.pid}
-    await scene.first(len(tags), "start", where=lambda line: line.tag in tags and line.pid != frozen.pid)
+    gone = {frozen.pid, killed.pid}
+    await scene.first(1, "start", where=lambda line: line.tag == tag and line.pid not in gone)
     frozen.thaw()
+    await scene.first(1, "end", where=lambda line: line.tag == tag and line.pid == frozen.pid)
     await audit(scene, longest_pause=15 * LEASE)
     scene.prove("jobs taken over", taken_over(scene))
+    scene.prove("settles that were fenced", len([line for line in events(scene, "Fenced") if line.pid == frozen.pid]))
+
+
+async def holding(scene: Scene) -> tuple[Program, str]:
+    """A worker that has begun a job, and the job's tag."""
+    scene.produce(1, producers=1, fates={"slow": 1}, seconds=LEASE)
+    await scene.published()
+    (worker,) = scene.work(1, lease=LEASE)
+    (began,) = await scene.first(1, "start", where=lambda line: line.do == "slow" and line.pid == worker.pid)
+    return worker, began.tag
 
 
 @row("F3 jobs: asked to leave", redis=True)
