@@ -165,6 +165,25 @@ async def test_settled_entries_are_dropped_unless_somebody_else_reads_them(
     assert await backend.drop("nothing:there", "g", ["1-1"]) == 0
 
 
+async def test_what_is_done_is_dropped_in_the_same_step_unless_somebody_else_reads_it(
+    backend: RedisBackend, lanes: list[str], admin: "redis.Redis"
+) -> None:
+    await fill(backend, lanes)
+    await backend.watch(lanes[0], "g")  # our own group reads nothing
+    mine = await read(backend, lanes, 15)
+    (stolen,) = await backend.reclaim_idle(lanes[0], "g", "thief", NO_TIME, 1)
+    admin.xgroup_create(lanes[1], "archive", "0")
+    admin.hset(keys.cursors(lanes[2]), "lake", "0-0")
+    for lane, fenced, left in zip(lanes, [(stolen.id,), (), ()], [1, 5, 5], strict=True):
+        ids = [entry.id for entry in mine if entry.stream == lane]
+        fence = next(entry.fence for entry in mine if entry.stream == lane)
+        for _ in range(2):  # as after a reply that was lost
+            settled = await backend.complete(lane, "g", "me", ids, fence=fence, drops=True)
+            assert settled.fenced == fenced
+            assert admin.xlen(lane) == left
+    assert [row[0].decode() for row in admin.xrange(lanes[0])] == [stolen.id]
+
+
 async def test_what_is_scheduled_is_due_by_the_servers_clock(
     backend: RedisBackend, lanes: list[str], admin: "redis.Redis"
 ) -> None:

@@ -58,6 +58,9 @@ class Crew:
         self._someone_free = asyncio.Event()
         self._all_free = asyncio.Event()
         self._closing = False
+        self._is_shared_out = False
+        """Whether more than one runner is needed for the batch: a handler waits for something."""
+
         self.is_held = False
         """Whether nothing is begun for the time being."""
 
@@ -79,7 +82,7 @@ class Crew:
         """Have this batch run after those given before."""
         self._hungry.clear()
         if self._batch is None and not self.is_held:
-            self._batch = batch
+            self._batch, self._is_shared_out = batch, False
             self._wake_one()
         else:
             self._queue.append(batch)
@@ -158,8 +161,8 @@ class Crew:
             yield
         finally:
             self.is_held = False
-            if self._batch is None:
-                self._next_page()
+            if self._batch is None and self._next_page():
+                self._wake_one()
 
     def stuck(self, stream: str) -> frozenset[str]:
         """Entries of that stream whose handlers would not stop, and were reported."""
@@ -301,15 +304,15 @@ class Crew:
     def _turn_page(self, batch: Batch) -> None:
         batch.lane.desk.flush()
         self._batch = None
-        if not self.is_held:
-            self._next_page()
+        if not self.is_held and self._next_page():
+            self._loop.call_soon(self._share_out, self._batch)  # the runner who has turned the page goes on with it
 
-    def _next_page(self) -> None:
-        if self._queue:
-            self._batch = self._queue.popleft()
-            self._wake_one()
-        else:
+    def _next_page(self) -> bool:
+        if not self._queue:
             self._hungry.set()
+            return False
+        self._batch, self._is_shared_out = self._queue.popleft(), False
+        return True
 
     async def _rest(self) -> None:
         future: asyncio.Future[None] = self._loop.create_future()
@@ -319,8 +322,18 @@ class Crew:
             self._all_free.set()
         await future
         # Each wakes the next, as long as there is something to take: waking all at once would be waste if the first
-        # one never has to wait.
-        if self._batch is not None:
+        # one never has to wait. Where that is so, even the next one is only woken if there is anything left by then.
+        batch = self._batch
+        if batch is None:
+            return
+        if self._is_shared_out:
+            self._wake_one()
+        else:
+            self._loop.call_soon(self._share_out, batch)
+
+    def _share_out(self, batch: Batch | None) -> None:
+        if batch is not None and self._batch is batch:
+            self._is_shared_out = True
             self._wake_one()
 
     def _wake_one(self) -> None:

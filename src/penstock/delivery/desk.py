@@ -170,7 +170,8 @@ class Desk:
         self._holdings.settled(batch, ids)
         if self._by_hand:
             self._answer(batch.stream, ids, fenced)
-        await self._settlement.drop(batch, ids if not fenced else [id for id in ids if id not in fenced])
+        if outcomes.parked or outcomes.dead:
+            await self._settlement.drop(batch, [id for id in ids[len(outcomes.done) :] if id not in fenced])
 
     def _answer(self, stream: str, ids: Sequence[str], fenced: frozenset[str]) -> None:
         for id in ids:

@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections import Counter
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import NamedTuple
@@ -81,10 +80,10 @@ class LanesReader(Reader):
 
     def _learn(self, sheaves: Sequence[Sheaf], asked: _Asked, room: int) -> bool:
         """From what came of what was asked for, while there was `room` for so many; True if there may be more."""
-        taken: Counter[int] = Counter()
+        taken = dict.fromkeys(range(len(self._lanes)), 0)
         for sheaf in sheaves:
             taken[self._by_stream[sheaf.stream]] += len(sheaf)
-        total = taken.total()
+        total = sum(taken.values())
         is_full = total >= asked.most
         self._shares.took(taken, asked.turn, asked.most)
         if total:

@@ -44,8 +44,11 @@ class Settlement:
         return frozenset(fenced)
 
     async def drop(self, batch: Batch, ids: Sequence[str]) -> None:
-        """Delete what is settled, where the plan says so. What goes wrong is only told: the janitor finds the rest."""
-        if not self._plan.drops or batch.stream != self._plan.topic:  # a retry stream has let go of it already
+        """Delete what lives on elsewhere, where the plan says so; what was done is gone already.
+
+        What goes wrong is only told: the janitor finds the rest.
+        """
+        if not ids or not self._drops(batch):
             return
         try:
             await self._duty.backend.drop(batch.stream, self._plan.group, ids)
@@ -103,7 +106,11 @@ class Settlement:
         if self._dedupe is not None:
             entries = [batch.claimed[id] for id in ids]
             return backend.complete_handling(stream, group, consumer, entries, self._dedupe)
-        return backend.complete(stream, group, consumer, ids, fence=batch.fence, suspects=batch.has_suspects)
+        how = {"suspects": batch.has_suspects, "drops": self._drops(batch)}
+        return backend.complete(stream, group, consumer, ids, fence=batch.fence, **how)
+
+    def _drops(self, batch: Batch) -> bool:
+        return self._plan.drops and batch.stream == self._plan.topic  # a retry stream lets go of it anyhow
 
     def _settle(
         self, batch: Batch, *, parked: Sequence[Park] = (), dead: Sequence[DeadLetter] = ()

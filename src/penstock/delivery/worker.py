@@ -14,6 +14,7 @@ from penstock.delivery.lanes_reader import LanesReader
 from penstock.delivery.leases import LeaseKeeper, Tenancy
 from penstock.delivery.reader import Reader
 from penstock.delivery.shares import Shares
+from penstock.delivery.slot import Slot
 from penstock.delivery.suspects import Suspects
 from penstock.delivery.takeover import Takeover
 from penstock.errors import PenstockError
@@ -52,6 +53,10 @@ class Worker:
             *[Janitor(duty).run for duty in duties],
             self._look,
         ]
+
+    def slots(self) -> Sequence[Slot]:
+        """Where handlers run."""
+        return self._crew.all_slots
 
     async def run(self, stop: asyncio.Event) -> None:
         """Deliver until `stop` is set, then drain. Raises what keeps it from starting, and nothing the server does."""

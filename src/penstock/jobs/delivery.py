@@ -34,7 +34,7 @@ class JobDelivery(Delivery[T], frozen=True, gc=False):
             raise ConfigurationError(f"progress is a whole number from 0 to 100, not {percent!r}")
         if not isinstance(message, str):
             raise ConfigurationError(f"what is said of the progress is text, not {message!r}")
-        self._doing.progressed(self.id, percent, message)
+        self._doing.progressed(self, percent, message)
 
     @property
     def is_cancelled(self) -> bool:

@@ -2,10 +2,12 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from penstock.backend.base import StreamBackend
+from penstock.backend.entry import ClaimedMessage
 from penstock.backend.pace import Pace
 from penstock.delivery.crew import Handle
 from penstock.delivery.delivery import AnyDelivery
@@ -27,15 +29,19 @@ _LONGEST_MESSAGE = 1000
 
 
 class Run:
-    """One job that is being done."""
+    """One job that is being done and that somebody wants to know of: it takes long, reports progress, or was pulled."""
 
-    __slots__ = ("delivery", "is_cancelled", "is_told", "looked_at", "message", "percent", "slot", "started", "wall")
+    __slots__ = ("entry", "is_cancelled", "is_held", "is_told", "looked_at", "message", "percent", "slot", "started")
 
-    def __init__(self, delivery: AnyDelivery, slot: Slot | None) -> None:
-        self.delivery = delivery
+    def __init__(self, entry: ClaimedMessage, slot: Slot | None, is_held: Callable[[], bool]) -> None:
+        self.entry = entry
         self.slot = slot
-        self.started = self.looked_at = time.monotonic()
-        self.wall = time.time()
+        self.is_held = is_held
+        """Whether it is still in our hands."""
+
+        now = time.monotonic()
+        self.started = now if slot is None else min(now, slot.started)
+        self.looked_at = self.started
         self.percent: int | None = None
         self.message = ""
         self.is_told = False
@@ -51,7 +57,10 @@ class Run:
 
 
 class Doing:
-    """Wraps the handlers of a queue while a worker runs."""
+    """Wraps the handlers of a queue while a worker runs.
+
+    Most jobs are done before anybody could ask for them, so nothing is noted of a job that has just been begun.
+    """
 
     def __init__(
         self, backend: StreamBackend, terms: Terms, consumer: str, limits: Limits, handle: Handle | None, tell: Tell
@@ -64,44 +73,44 @@ class Doing:
         self._bodies = Bodies(Catalog(()), limits)
         self._handle = handle
         self._tell = tell
-        self._running: dict[str, Run] = {}
+        self._runs: dict[str, Run] = {}
 
     def priority_of(self, lane: str) -> Priority:
         return self._priorities[lane]
 
-    def progressed(self, id: str, percent: int, message: str) -> None:
+    def progressed(self, delivery: AnyDelivery, percent: int, message: str) -> None:
         """May be called from a thread: it only leaves a word for the next look."""
-        run = self._running.get(id)
-        if run is not None:
-            run.message, run.percent = message[:_LONGEST_MESSAGE], percent
+        run = self._runs.get(delivery.id) or self.begin(delivery)
+        run.message, run.percent = message[:_LONGEST_MESSAGE], percent
 
     def is_cancelled(self, id: str) -> bool:
-        run = self._running.get(id)
+        run = self._runs.get(id)
         return run is not None and run.is_cancelled
 
     def begin(self, delivery: AnyDelivery) -> Run:
         """Look after it from now on; if nobody here handles it, until it is settled by hand."""
-        run = self._running[delivery.id] = Run(delivery, current_slot.get(None))
+        desk, entry = delivery.desk, delivery.entry
+        run = self._runs[delivery.id] = Run(entry, current_slot.get(None), lambda: desk.holds(entry))
         return run
 
     async def do(self, delivery: AnyDelivery) -> None:
         """One attempt. Returns when it is done and its result is stored; raises what the handler raised."""
-        run = self.begin(delivery)
         try:
             result = await self._handle(delivery) if self._handle is not None else None
+            if result is not None and self._options.results:
+                await self._insist(delivery, self._result(delivery, result))
+            if delivery.entry.message.headers and UNIQUE_KEY in delivery.headers:
+                await self._end_unique(delivery)
         except (JobCancelledError, asyncio.CancelledError):
-            if not run.is_cancelled or (run.slot is not None and (run.slot.timed_out or run.slot.is_ending)):
+            slot = current_slot.get(None)
+            is_ours = slot is None or not (slot.timed_out or slot.is_ending)
+            if not is_ours or not self.is_cancelled(delivery.id):
                 raise
             _uncancel()
-            await self._insist(run, {"cancelled": b"1", "ended": _ms(time.time())})
-        else:
-            if result is not None and self._options.results:
-                await self._insist(run, self._result(run, result))
-            if UNIQUE_KEY in delivery.headers:
-                await self._end_unique(delivery)
+            await self._insist(delivery, {"cancelled": b"1", "ended": _ms(time.time())})
         finally:
-            if self._running.get(delivery.id) is run:
-                del self._running[delivery.id]
+            if self._runs and (run := self._runs.get(delivery.id)) is not None and run.entry is delivery.entry:
+                del self._runs[delivery.id]
 
     async def _end_unique(self, delivery: AnyDelivery) -> None:
         try:
@@ -109,43 +118,56 @@ class Doing:
         except PenstockError as error:
             self._tell(delivery.topic, error)  # the next one of that key sees that this one is done
 
-    def _result(self, run: Run, result: Any) -> dict[str, bytes]:
+    def _result(self, delivery: AnyDelivery, result: Any) -> dict[str, bytes]:
         try:
             encoded = self._bodies.write(result, None)
         except EncodeError as error:
             raise Reject(f"what the handler returned cannot be kept: {error}") from error
+        run = self._runs.get(delivery.id) or Run(delivery.entry, current_slot.get(None), lambda: True)
         return {"result": encoded, "ended": _ms(time.time()), **self._facts(run)}
 
     def _facts(self, run: Run) -> dict[str, bytes]:
-        facts = {"started": _ms(run.wall), "attempt": b"%d" % run.delivery.attempt, "worker": self._consumer}
+        wall = time.time() - (time.monotonic() - run.started)
+        facts = {"started": _ms(wall), "attempt": b"%d" % run.entry.state.attempt, "worker": self._consumer}
         if run.percent is not None:
             facts |= {"progress": b"%d" % run.percent, "message": run.message.encode(errors="backslashreplace")}
         return facts
 
-    async def _insist(self, run: Run, fields: dict[str, bytes]) -> None:
+    async def _insist(self, delivery: AnyDelivery, fields: dict[str, bytes]) -> None:
         """Returns when the server has it: a job that is settled without its result would seem to have none."""
         pace = Pace()
         while True:
             try:
-                await self._backend.note({run.delivery.id: fields}, self._options.keep)
+                await self._backend.note({delivery.id: fields}, self._options.keep)
             except PenstockError as error:
-                self._tell(run.delivery.topic, error)
+                self._tell(delivery.topic, error)
                 pace.failed()
                 await pace.ready()
             else:
                 return
 
-    async def attend(self) -> None:
-        """Tell others of jobs that take long, and see which of them are to end; until cancelled."""
+    async def attend(self, slots: Callable[[], Iterable[Slot]] = tuple) -> None:
+        """Tell others of jobs that take long, here in these places, and see which are to end; until cancelled."""
         while True:
             await asyncio.sleep(_LOOK_SECONDS)
-            await self.look()
+            self._notice(slots(), time.monotonic())
+            await self._look(time.monotonic())
 
-    async def look(self) -> None:
-        now, notes = time.monotonic(), dict[str, dict[str, bytes]]()
-        for id, run in tuple(self._running.items()):
-            if not run.delivery.desk.holds(run.delivery.entry):
-                self._running.pop(id, None)
+    def _notice(self, slots: Iterable[Slot], now: float) -> None:
+        for slot in slots:
+            if now - slot.started < _LONG_SECONDS:
+                continue
+            for entry in slot.entries:
+                if (run := self._runs.get(entry.message.id)) is None or not run.is_held():
+                    self._runs[entry.message.id] = Run(entry, slot, partial(_is_at_work, slot, entry))
+                elif run.entry is entry:
+                    run.slot = slot  # one who reports from a thread does not know it
+
+    async def _look(self, now: float) -> None:
+        notes: dict[str, dict[str, bytes]] = {}
+        for id, run in tuple(self._runs.items()):
+            if not run.is_held():
+                self._runs.pop(id, None)
             is_long = now - run.started >= _LONG_SECONDS
             if run.percent is not None or (is_long and not run.is_told):
                 notes[id], run.percent, run.is_told, run.looked_at = self._facts(run), None, True, now
@@ -155,11 +177,15 @@ class Doing:
             return
         try:
             for id in await self._backend.note(notes, self._options.keep + self._options.timeout):
-                run_or_none = self._running.get(id)
-                if run_or_none is not None and not run_or_none.is_cancelled:
-                    run_or_none.cancel()
+                asked = self._runs.get(id)
+                if asked is not None and not asked.is_cancelled:
+                    asked.cancel()
         except PenstockError as error:
             self._tell(next(iter(self._priorities)), error)
+
+
+def _is_at_work(slot: Slot, entry: ClaimedMessage) -> bool:
+    return any(one is entry for one in slot.entries)
 
 
 def _uncancel() -> None:

@@ -10,6 +10,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from penstock.backend.entry import ClaimedMessage, PartialDeliveryState
+from penstock.delivery.delivery import AnyDelivery
 from penstock.delivery.outcome import Reject, Snooze
 from penstock.errors import JobCancelledError
 from penstock.jobs.delivery import JobDelivery
@@ -68,7 +69,7 @@ class ProcessSide:
         lanes = self._now.lanes if self._now is not None else {}
         return next(priority for priority, topic in lanes.items() if topic == lane)
 
-    def progressed(self, id: str, percent: int, message: str) -> None:
+    def progressed(self, delivery: AnyDelivery, percent: int, message: str) -> None:
         self._say(Progressed(percent, message))
 
     def is_cancelled(self, id: str) -> bool:

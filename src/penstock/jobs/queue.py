@@ -273,7 +273,7 @@ class JobQueue:
             duties = self._duties(plan, doing)
             worker = Worker(duties, keeper, doing.do, bound=self._terms.options.bound, make=JobDelivery)
             ticker = Ticker(self._backend(), self._terms, tuple(self._schedules.values()), self._listeners.emit)
-            async with beside(stop, doing.attend(), *([ticker.run()] if self._schedules else [])):
+            async with beside(stop, doing.attend(worker.slots), *([ticker.run()] if self._schedules else [])):
                 await worker.run(stop)
         finally:
             self._is_running = False

@@ -31,11 +31,20 @@ class Settles(Protocol):
         ...
 
     async def complete(
-        self, stream: str, group: str, consumer: str, ids: Sequence[str], *, fence: int, suspects: bool = False
+        self,
+        stream: str,
+        group: str,
+        consumer: str,
+        ids: Sequence[str],
+        *,
+        fence: int,
+        suspects: bool = False,
+        drops: bool = False,
     ) -> Settled:
         """As `settle` with `done`, for entries that were read together under `fence`, by their ids alone.
 
-        `suspects` says that there may be some among them, whose start-marks are to be forgotten.
+        `suspects` says that there may be some among them, whose start-marks are to be forgotten. With `drops` what is
+        settled is deleted in the same step, as by `drop`.
         """
         ...
 

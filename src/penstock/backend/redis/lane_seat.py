@@ -34,7 +34,7 @@ class LaneSeat(Seat):
         streams = tuple(stream for lane in lanes for stream in lane)
         super().__init__(streams, standings[0], watched)
         self._lanes = lanes
-        self._looks = [Look(standing, lane, watched) for standing, lane in zip(standings, lanes, strict=True)]
+        self._look = Look(standings, streams, watched)
         self._by_name = {
             stream.encode(): standing for standing, lane in zip(standings, lanes, strict=True) for stream in lane
         }

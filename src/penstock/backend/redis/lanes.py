@@ -15,6 +15,7 @@ from penstock.backend.redis.scripts import load
 from penstock.backend.redis.seat import Batch, Wish
 from penstock.backend.redis.verbs import check_names, entry_id, milliseconds, whole_number
 from penstock.backend.sheaf import Sheaf
+from penstock.errors import ConfigurationError
 
 _IDS_PER_CALL = 500
 
@@ -100,7 +101,6 @@ class Lanes(Reading, Following):
 def _wish(helping: Helping, lanes: int) -> Wish:
     whole_number("count", helping.most)
     for lane, most in helping.steps:
-        whole_number("a lane's number", lane, least=0)
-        whole_number("a lane's number", lanes - 1 - lane, least=0)
-        whole_number("how many to take of a lane", most)
+        if most < 1 or not 0 <= lane < lanes:
+            raise ConfigurationError(f"a helping takes at least one of a lane from 0 to {lanes - 1}, not {helping}")
     return Wish(helping.most, 0, helping)

@@ -50,7 +50,9 @@ class _Asked(NamedTuple):
     fences: Mapping[bytes, int]
     sent_at: float
     blocks: bool
-    looks: list[Look]
+    has_look: bool
+    """Whether the first reply is that to a look."""
+
     expected: int
     """How many replies there will be."""
 
@@ -62,12 +64,13 @@ class Seat:
         self.names = {stream.encode(): stream for stream in streams}
         self.standing = standing
         self.is_stopped = False
-        self._looks = [Look(standing, streams, watched)]
+        self._look = Look([standing], streams, watched)
         self._head = ("XREADGROUP", "GROUP", standing.group, standing.consumer, "COUNT")
         self._tail = ("STREAMS", *streams, *(">" for _ in streams))
         streams_read = " and ".join(repr(stream) for stream in streams)
         self._doing = f"cannot read {streams_read} as group {standing.group!r}"
         self._lock = asyncio.Lock()
+        self._queueing = 0
         self._pace = Pace()
         self._link: Link | None = None
         self._is_closed = False
@@ -89,14 +92,20 @@ class Seat:
         With `whole`, all of an answer, although an earlier read may have asked for more. Gives nothing, at once, when
         the seat is stopped meanwhile.
         """
+        if not self._lock.locked() and not self._queueing:
+            async with self._lock:
+                return await self._fetch(links, wish, ahead, whole=whole)
         clock = asyncio.get_running_loop().time
         deadline = clock() + wish.block_ms / 1000
         try:
             # Another read of this consumer may be waiting for entries; what we wait for it is not waited again.
+            self._queueing += 1
             async with asyncio.timeout_at(deadline):
                 await self._lock.acquire()
         except TimeoutError:
             return _NOTHING
+        finally:
+            self._queueing -= 1
         try:
             left_ms = min(wish.block_ms, math.ceil(max(0.0, deadline - clock()) * 1000))
             return await self._fetch(links, wish._replace(block_ms=left_ms), ahead, whole=whole)
@@ -129,7 +138,7 @@ class Seat:
         asked = self._asked
         if asked is not None and asked.reply.done() and asked.reply.exception() is None:
             reply = asked.reply.result()
-            parts += self._found(_replies(reply, asked)[len(asked.looks) :])
+            parts += self._found(_replies(reply, asked)[asked.has_look :])
         return [entry[0].decode() for name, entries in parts if self.names[name] == stream for entry in entries]
 
     @property
@@ -164,10 +173,12 @@ class Seat:
             asked = await self._ask(links, wish)
             if asked is None:
                 return _NOTHING
-            # Waited for, not awaited: a caller that is cancelled here leaves the answer in `_asked` for its next read.
-            await asyncio.wait([asked.reply])
+            await _answered(asked.reply)
         elif not asked.reply.done():
-            await asyncio.wait([asked.reply], timeout=wish.block_ms / 1000 if asked.blocks else None)
+            if asked.blocks:
+                await asyncio.wait([asked.reply], timeout=wish.block_ms / 1000)
+            else:
+                await _answered(asked.reply)
             if not asked.reply.done():
                 return _NOTHING
         if self._asked is not asked:  # the seat was stopped, and the answer is being handed back
@@ -180,8 +191,7 @@ class Seat:
 
     async def _ask(self, links: Links, wish: Wish) -> _Asked | None:
         fences = {name: await self.standing_of(name).enroll(links) for name in self.names}
-        for look in self._looks:
-            await look.prepare(links)
+        await self._look.prepare(links)
         link = await self._link_for(links, wish)
         if self.is_stopped:  # while we waited
             return None
@@ -195,20 +205,19 @@ class Seat:
             self._asked = self._send(link, fences, wish, at_once=True)
 
     def _send(self, link: Link, fences: Mapping[bytes, int], wish: Wish, *, at_once: bool) -> _Asked:
-        looks = [(look, request) for look in self._looks if (request := look.request())]
-        requests = [*[one for _, one in looks], *self._requests(wish)]
+        look = self._look.request()
+        requests = [look, *self._requests(wish)] if look else self._requests(wish)
         within = COMMAND_SECONDS + wish.block_ms / 1000
         reply = link.call(b"".join(requests), within=within, replies=len(requests), at_once=at_once)
-        sent_at, asked = asyncio.get_running_loop().time(), [look for look, _ in looks]
-        return _Asked(link, reply, fences, sent_at, blocks=wish.block_ms > 0, looks=asked, expected=len(requests))
+        sent_at, blocks = asyncio.get_running_loop().time(), wish.block_ms > 0
+        return _Asked(link, reply, fences, sent_at, blocks, has_look=bool(look), expected=len(requests))
 
     def _parts(self, asked: _Asked) -> list[Part]:
         replies = _replies(asked.reply.result(), asked)
-        for look, answer in zip(asked.looks, replies, strict=False):
-            look.answered(answer)
-        parts = self._read(replies[len(asked.looks) :])
-        for look in self._looks:
-            look.passed(parts)
+        if asked.has_look:
+            self._look.answered(replies[0])
+        parts = self._read(replies[asked.has_look :])
+        self._look.passed(parts)
         return parts
 
     def _requests(self, wish: Wish) -> list[bytes]:
@@ -252,6 +261,18 @@ class Seat:
             return self._parts(asked)
         except PenstockError:
             return []  # the connection broke, or the group is gone: whatever was given comes back by its idle time
+
+
+async def _answered(reply: "asyncio.Future[Reply]") -> None:
+    """Returns when the answer is there, whatever it is. Who is cancelled here leaves it for the next read."""
+    waiter = asyncio.get_running_loop().create_future()
+
+    def wake(_: object) -> None:
+        if not waiter.done():
+            waiter.set_result(None)
+
+    reply.add_done_callback(wake)
+    await waiter
 
 
 def _replies(reply: Reply, asked: _Asked) -> list[Reply]:

@@ -51,14 +51,23 @@ class Settling(Reading):
         return result
 
     async def complete(
-        self, stream: str, group: str, consumer: str, ids: Sequence[str], *, fence: int, suspects: bool = False
+        self,
+        stream: str,
+        group: str,
+        consumer: str,
+        ids: Sequence[str],
+        *,
+        fence: int,
+        suspects: bool = False,
+        drops: bool = False,
     ) -> Settled:
         standing = self._standing(stream, group, consumer)
-        names = [stream, standing.steals, *([standing.starts] if suspects else [])]
+        names = [stream, standing.steals, standing.cursors, *([standing.starts] if suspects else [])]
         doing = f"cannot settle {len(ids)} entries of {stream!r} for group {group!r}"
+        then = "retry" if stream != standing.home else "drop" if drops else "keep"
         result = Settled()
         for some in _chunks(ids, _IDS_PER_CALL):
-            args: list[Word] = [group, consumer, fence, int(stream != standing.home), *some]
+            args: list[Word] = [group, consumer, fence, then, keys.OWN_GROUP, *some]
             reply = await self._links.repeatable_script(doing, load("settle"), names, *args)
             counter, acked, gone, fenced, unclear = reply
             # What is read from now on was read after this counter was seen. None: the counters were deleted; enroll

@@ -19,6 +19,7 @@ class Standing:
         self.consumer = consumer
         self.steals = keys.steals(home, group)
         self.starts = keys.starts(home, group)
+        self.cursors = keys.cursors(home)
         self.fence: int | None = None
         self.reclaim_from: dict[str, str] = {}
 

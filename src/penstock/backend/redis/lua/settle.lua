@@ -1,12 +1,13 @@
 #!lua flags=allow-oom
 -- Ack entries that are still ours.
--- KEYS  stream, steals, and starts if any of them may have a start-mark, to remove it
--- ARGV  group, consumer, fence, '1' if it is a retry stream: delete them too, then entry ids
+-- KEYS  stream, steals, cursors, and starts if any of them may have a start-mark, to remove it
+-- ARGV  group, consumer, fence, 'keep' them in the stream, or 'drop' them where nobody else reads it; 'retry': it is a retry
+--       stream, where nobody does; the name of our own group, then entry ids
 -- Gives the consumer's counter (or '' if it has none), how many were acked, how many were gone, the ids that others
 -- hold, and the ids of those gone that others may have held.
 -- Keeps a consumer that was robbed from acking what another one is working on. If nothing was taken since before these
 -- were read, all of them are ours; else each is looked up.
-local stream, group, me, starts = KEYS[1], ARGV[1], ARGV[2], KEYS[3]
+local stream, group, me, starts, is_retry = KEYS[1], ARGV[1], ARGV[2], KEYS[4], ARGV[4] == 'retry'
 if starts then
   local kind = redis.call('TYPE', starts).ok
   if kind ~= 'hash' and kind ~= 'none' then
@@ -16,9 +17,9 @@ end
 local counter = redis.call('HGET', KEYS[2], me) or ''
 local mine, unclear, fenced = {}, {}, {}
 if counter == ARGV[3] then
-  for i = 5, #ARGV do mine[#mine + 1] = ARGV[i] end
+  for i = 6, #ARGV do mine[#mine + 1] = ARGV[i] end
 else
-  for i = 5, #ARGV do
+  for i = 6, #ARGV do
     local row = redis.call('XPENDING', stream, group, ARGV[i], ARGV[i], 1)[1]
     if not row then
       unclear[#unclear + 1] = ARGV[i]
@@ -29,13 +30,20 @@ else
     end
   end
 end
+local function is_read_by_others()
+  if redis.call('HLEN', KEYS[3]) > 0 then return true end
+  for _, facts in ipairs(redis.call('XINFO', 'GROUPS', stream)) do
+    if facts[2] ~= group and facts[2] ~= ARGV[5] then return true end
+  end
+  return false
+end
 local acked = 0
 if #mine > 0 then
   acked = redis.call('XACK', stream, group, unpack(mine))
   if acked == 0 then redis.call('XPENDING', stream, group) end -- XACK does not tell that the group is gone; this does
-  if ARGV[4] == '1' then redis.call('XDEL', stream, unpack(mine)) end
+  if is_retry or ARGV[4] == 'drop' and not is_read_by_others() then redis.call('XDEL', stream, unpack(mine)) end
   if starts then
-    local where = ARGV[4] == '1' and 'retry/' or 'topic/'
+    local where = is_retry and 'retry/' or 'topic/'
     for i = 1, #mine do redis.call('HDEL', starts, where .. mine[i]) end
   end
 end
