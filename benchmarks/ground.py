@@ -57,10 +57,13 @@ class Ground:
             before = used
             time.sleep(0.05)
 
-    def watch_commands(self) -> None:
-        """Count from here on; every command is logged with what it took."""
+    def watch_commands(self, logs_from_us: int = 0) -> None:
+        """Count from here on; every command that takes so long is logged with what it took.
+
+        What a script calls is logged too: where that is much, the script takes twice as long for the log alone.
+        """
         self.admin.config_set("slowlog-max-len", _MOST_LOGGED)
-        self.admin.config_set("slowlog-log-slower-than", 0)
+        self.admin.config_set("slowlog-log-slower-than", logs_from_us)
         self.admin.slowlog_reset()
         self.admin.config_resetstat()
 

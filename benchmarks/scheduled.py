@@ -19,8 +19,16 @@ MANY, FEW = 1_000_000, 1_000
 EACH = 5_000
 MOST_GROWTH = 1.3
 MOST_MS = 5.0
+_LOGS_FROM_US = 300
 _GROUP = "workers"
-_COLUMNS = ["what", "µs with few (low..high)", "µs with many (low..high)", "growth (low..high)", "longest ms"]
+_COLUMNS = [
+    "what",
+    "µs with few (low..high)",
+    "µs with many (low..high)",
+    "growth (low..high)",
+    "longest ms with few",
+    "with many",
+]
 
 
 def run(options: Options) -> Report:
@@ -29,8 +37,9 @@ def run(options: Options) -> Report:
         "scheduled",
         "Jobs: many that are scheduled",
         f"Server µs per job by INFO commandstats, with {few:,} and with {many:,} jobs scheduled for tomorrow, in turns"
-        f" on one server; {EACH:,} each time, median of {options.rounds} interleaved rounds. The longest command is of"
-        " the server's own log.",
+        f" on one server; {EACH:,} each time, median of {options.rounds} interleaved rounds. The longest command of a"
+        " round is of the server's own log, where a server that had to wait for its core shows too: an enqueued job is"
+        " one XADD, which takes a microsecond, and its longest tells how much of that there was.",
     )
     for name, binary in options.servers().items():
         with ground(binary) as place:
@@ -73,10 +82,10 @@ async def _round(place: Ground, queue: JobQueue) -> Row:
     depth = place.admin.zcard(parked)
     await _put(queue, range(EACH), datetime.now(UTC) - timedelta(seconds=1))
     for step, do in _STEPS.items():
-        place.watch_commands()
+        place.watch_commands(_LOGS_FROM_US)
         await do(queue)
         us, longest = place.commands_cost()
-        row |= {step: us / EACH, f"{step}, longest": longest / 1000}
+        row |= {step: us / EACH, f"{step}, longest": max(longest, _LOGS_FROM_US) / 1000}
     # As it was: few stay few.
     place.admin.zremrangebyrank(parked, depth, -1)
     place.admin.delete(keys.retry(lane, _GROUP), lane)
@@ -108,8 +117,8 @@ def _goals(server: str, rows: dict[str, list[Row]]) -> list[Goal]:
     growth = [
         Goal(f"{server}: {step} one, growth", _growth(step, rows), most=MOST_GROWTH) for step in ("promote", "enqueue")
     ]
-    longest = max(row[f"{step}, longest"] for step in _STEPS for row in rows["many"])
-    return [*growth, Goal(f"{server}: longest command", longest, most=MOST_MS, unit=" ms")]
+    longest = statistics.median(max(row[f"{step}, longest"] for step in _STEPS) for row in rows["many"])
+    return [*growth, Goal(f"{server}: longest command of a round", longest, most=MOST_MS, unit=" ms")]
 
 
 def _growth(step: str, rows: dict[str, list[Row]]) -> float:
@@ -122,5 +131,5 @@ def _cells(step: str, rows: dict[str, list[Row]]) -> list[str]:
         spread([row[step] for row in rows["few"]]),
         spread([row[step] for row in rows["many"]]),
         spread(ratios(rows["many"], rows["few"], step)),
-        f"{max(row[f'{step}, longest'] for row in rows['many']):.2f}",
+        *(spread([row[f"{step}, longest"] for row in rows[name]]) for name in ("few", "many")),
     ]
