@@ -123,6 +123,23 @@ async def test_what_is_recalled_or_moved_does_not_look_lost(
     assert await book.note({messages[2].id: {}}, HOUR) == [messages[2].id]
 
 
+async def test_many_that_are_recalled_are_passed_by_in_short_steps(
+    book: RedisBackend, lanes: tuple[str, ...], home: str, admin: "redis.Redis"
+) -> None:
+    places = await book.publish_many(lanes[0], [Message(n) for n in range(2000)])
+    admin.sadd(keys.recalled(home), *[f"{lanes[0]}@{place}" for place in places])  # as `cancel` does
+    await book.publish(lanes[0], Message("wanted"))
+    helping = Helping(10, ((0, 10), (1, 10)))
+    assert await book.read_lanes(lanes, "g", "me", helping, NO_TIME) == []
+    read = next(group["entries-read"] for group in admin.xinfo_groups(lanes[0]) if group["name"] == b"g")
+    assert 500 <= read <= 510
+    admin.config_resetstat()
+    sheaves = await book.read_lanes(lanes, "g", "me", helping, timedelta(seconds=10))
+    assert [entry.message.body for sheaf in sheaves for entry in sheaf] == ["wanted"]  # type: ignore[union-attr]
+    assert admin.exists(keys.recalled(home)) == 0
+    assert admin.info("commandstats")["cmdstat_evalsha"]["calls"] <= 5  # and not one for each
+
+
 async def test_notes_never_shorten_the_life_of_a_record(
     book: RedisBackend, lanes: tuple[str, ...], home: str, admin: "redis.Redis"
 ) -> None:
