@@ -81,6 +81,29 @@ async def test_what_was_handed_back_is_not_running(book: RedisBackend, lanes: tu
     assert (await book.locate("g", message.id, place)).where is Where.QUEUED
 
 
+async def test_what_was_handed_back_is_cancelled_or_moved_like_what_nobody_had(
+    book: RedisBackend, lanes: tuple[str, ...], home: str, admin: "redis.Redis"
+) -> None:
+    messages = [Message(n) for n in range(4)]
+    places = [(lanes[0], await book.publish(lanes[0], message)) for message in messages[:2]]
+    await book.schedule(lanes[0], "g", messages[2:], delay=NO_TIME)
+    await book.promote(lanes[0], "g")
+    for stream in (lanes[0], keys.retry(lanes[0], "g")):
+        entries = await book.read_new(stream, "g", "other", 2, NO_TIME)
+        await book.release(stream, "g", "other", [entry.id for entry in entries])
+    hints = [*places, None, None]
+    for n in (0, 2):
+        assert (await book.cancel("g", messages[n].id, hints[n]))[1] is True
+        assert (await book.locate("g", messages[n].id, hints[n])).where is Where.GONE
+        assert (await book.reassign("g", messages[n + 1].id, lanes[1], hints[n + 1]))[1] is True
+    for stream in (lanes[0], keys.retry(lanes[0], "g")):
+        assert await book.reclaim_idle(stream, "g", "me", NO_TIME, 10) == []
+        assert await book.read_new(stream, "g", "me", 10, NO_TIME) == []
+    sheaves = await book.read_lanes(lanes, "g", "me", Helping(10, ((0, 10), (1, 10))), NO_TIME)
+    assert [entry.message.body for sheaf in sheaves for entry in sheaf] == [3, 1]  # type: ignore[union-attr]
+    assert admin.exists(keys.recalled(home)) == 0
+
+
 async def test_without_a_group_nobody_has_begun_anything(
     book: RedisBackend, lanes: tuple[str, ...], admin: "redis.Redis"
 ) -> None:
@@ -121,6 +144,23 @@ async def test_what_is_recalled_or_moved_does_not_look_lost(
         assert (seen.missed, seen.deleted_unread) == (0, None)
     assert (await book.cancel("g", messages[2].id, places[2]))[1] is False  # it runs
     assert await book.note({messages[2].id: {}}, HOUR) == [messages[2].id]
+
+
+async def test_many_that_are_recalled_are_passed_by_in_short_steps(
+    book: RedisBackend, lanes: tuple[str, ...], home: str, admin: "redis.Redis"
+) -> None:
+    places = await book.publish_many(lanes[0], [Message(n) for n in range(2000)])
+    admin.sadd(keys.recalled(home), *[f"{lanes[0]}@{place}" for place in places])  # as `cancel` does
+    await book.publish(lanes[0], Message("wanted"))
+    helping = Helping(10, ((0, 10), (1, 10)))
+    assert await book.read_lanes(lanes, "g", "me", helping, NO_TIME) == []
+    read = next(group["entries-read"] for group in admin.xinfo_groups(lanes[0]) if group["name"] == b"g")
+    assert 500 <= read <= 510
+    admin.config_resetstat()
+    sheaves = await book.read_lanes(lanes, "g", "me", helping, timedelta(seconds=10))
+    assert [entry.message.body for sheaf in sheaves for entry in sheaf] == ["wanted"]  # type: ignore[union-attr]
+    assert admin.exists(keys.recalled(home)) == 0
+    assert admin.info("commandstats")["cmdstat_evalsha"]["calls"] <= 5  # and not one for each
 
 
 async def test_notes_never_shorten_the_life_of_a_record(

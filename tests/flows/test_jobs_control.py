@@ -85,6 +85,8 @@ async def test_a_job_that_waits_for_its_time_is_cancelled_or_done_now(stage: Sta
         await came_to(failed, JobStatus.FAILED)
         assert await cancelled.cancel() is JobStatus.CANCELLED
         assert await cancelled.run_now() is False
+        assert await hastened.retry() is False
+        assert await hastened.status() is JobStatus.SCHEDULED
         assert await hastened.run_now() is True
         await hastened.result(SOON)
         assert await failed.retry() is True

@@ -316,3 +316,17 @@ async def test_bands_are_where_one_says_they_are(stage: Stage, old: OldPrograms,
     assert list(lane_ids(admin, queue).values()) == [[id] for id in ids]
     with pytest.raises(ConfigurationError, match="greater"):
         Bands(10, 10)
+
+
+@BOTH
+async def test_the_dead_without_a_record_are_not_looked_for_in_the_list_one_by_one(
+    stage: Stage, old: OldPrograms, admin: "redis.Redis"
+) -> None:
+    lost = [old.bury() for _ in range(300)]
+    admin.delete(*[old.keys.records + id for id in lost])
+    kept = old.bury()
+    admin.config_resetstat()
+    done = await stage.jobs().migration(old.keys).run()
+    assert (done.dead, done.damaged_dead, old.dead()) == (1, 300, lost[::-1])
+    assert admin.info("commandstats")["cmdstat_lpos"]["calls"] == 1
+    assert await (await stage.jobs().job(kept)).status() is JobStatus.DEAD

@@ -186,6 +186,24 @@ async def test_a_block_that_is_cancelled_hands_its_job_back(stage: Stage) -> Non
 
 
 @BOTH
+async def test_a_paused_queue_gives_nothing_to_those_who_ask(stage: Stage) -> None:
+    queue = stage.jobs()
+    await queue.enqueue({"n": 1})
+    await got(queue)  # and nobody settles it
+    waiting = asyncio.create_task(queue.dequeue(20 * SECOND))
+    await queue.pause()
+    await stage.until(lambda: [one.paused for one in stage.told(events.PauseChanged)] == [True] * 3)
+    await queue.enqueue({"n": 2})
+    async with stage.another() as other:
+        late = other.jobs(lease=100 * MS)
+        assert await late.dequeue(500 * MS) is None
+        assert not waiting.done()
+        await queue.resume()
+        jobs = [await got(late, 5 * SECOND), await waiting]
+    assert [job.body["n"] for job in jobs if job is not None] == [1, 2]
+
+
+@BOTH
 async def test_handlers_and_those_who_ask_share_a_queue(stage: Stage) -> None:
     queue, done = stage.jobs(), list[int]()
 

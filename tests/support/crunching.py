@@ -9,10 +9,11 @@ from typing import Any
 from penstock import JobDelivery, JobOptions, JobQueue, Penstock, Reject, Retry, Snooze
 
 QUEUE = "CRUNCHING_QUEUE"
+RESULTS = "CRUNCHING_RESULTS"
 
 
-def declare(app: Penstock, name: str) -> JobQueue:
-    options = JobOptions(timeout=timedelta(seconds=3), scan=timedelta(milliseconds=200))
+def declare(app: Penstock, name: str, *, results: bool = True) -> JobQueue:
+    options = JobOptions(timeout=timedelta(seconds=3), scan=timedelta(milliseconds=200), results=results)
     retry = Retry(attempts=2, initial=timedelta(milliseconds=10), jitter=False)
     queue = app.jobs(name, retry=retry, lease=timedelta(seconds=1), options=options)
     queue.on(dict, process=True)(crunch)
@@ -33,19 +34,30 @@ def crunch(job: JobDelivery[dict[str, Any]]) -> Any:
         raise Snooze(timedelta(milliseconds=10))
     if what in ("exit", "killed"):
         _die(what)
+    if what in ("child that hangs", "child that stays"):
+        _start_another(job, hangs=what == "child that hangs")
     if what == "exit once" and not job.redelivered:
         os._exit(5)
     if what in ("hang", "watch"):
         _wait(job, looks=what == "watch")
-    if what == "odd":
-        return object()
-    return what
+    return {"odd": object(), "large": "x" * 2_000_000}.get(what, what)
 
 
 def _die(how: str) -> None:
     if how == "exit":
         os._exit(5)
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _start_another(job: JobDelivery[Any], *, hangs: bool) -> None:
+    child = os.fork()
+    if child == 0:
+        time.sleep(30)
+        os._exit(0)
+    job.progress(30, f"in process {child}")
+    if hangs:
+        time.sleep(30)
+    os._exit(5)
 
 
 def _wait(job: JobDelivery[Any], *, looks: bool) -> None:
@@ -58,4 +70,4 @@ def _wait(job: JobDelivery[Any], *, looks: bool) -> None:
 
 app = Penstock.connect()
 if name := os.environ.get(QUEUE):
-    declare(app, name)
+    declare(app, name, results=os.environ.get(RESULTS) != "dropped")

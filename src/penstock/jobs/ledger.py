@@ -95,9 +95,9 @@ class Ledger:
         return has_moved
 
     async def retry(self, job: JobHandle) -> bool:
-        located, has_moved = await self._backend().hasten(self._terms.group, job.id, _place(job))
+        located = await self._backend().locate(self._terms.group, job.id, _place(job))
         if located.where is not Where.DEAD:
-            return has_moved and self._info(job.id, located).status is JobStatus.FAILED
+            return self._info(job.id, located).status is JobStatus.FAILED and await self.run_now(job)
         letter = open_letter(located.topic, located.id, list(located.raw))
         done = await self._backend().replay_dead(located.topic, self._terms.group, [letter], new_id())
         for reason in done.refused.values():

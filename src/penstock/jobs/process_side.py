@@ -1,6 +1,7 @@
 """The other side: a process that does the jobs a worker gives it, one after the other."""
 
 import os
+import signal
 import socket
 import threading
 import traceback
@@ -12,7 +13,7 @@ from typing import Any
 from penstock.backend.entry import ClaimedMessage, PartialDeliveryState
 from penstock.delivery.delivery import AnyDelivery
 from penstock.delivery.outcome import Reject, Snooze
-from penstock.errors import JobCancelledError
+from penstock.errors import EncodeError, JobCancelledError
 from penstock.jobs.delivery import JobDelivery
 from penstock.jobs.process_talk import (
     Begin,
@@ -82,13 +83,15 @@ class ProcessSide:
             else:
                 self._is_cancelled = False
                 self._jobs.put(frame)
-        os._exit(0)  # the worker is gone, and with it everybody who would hear of this job's end
+        # The worker is gone, and with it everybody who would hear of this job's end.
+        if os.getpgrp() == os.getpid():  # as a worker starts it: what handlers have started belongs to it
+            os.killpg(0, signal.SIGKILL)
+        os._exit(0)
 
     def _done(self, begin: Begin) -> Said:
         try:
             queue = self._now = self._queues[begin.queue]
-            result = queue.in_process(begin.kind)(self._delivery(queue, begin))
-            return Ended(Bodies(Catalog(()), queue.limits).write(result, None))
+            return _ended(queue, queue.in_process(begin.kind)(self._delivery(queue, begin)))
         except JobCancelledError:
             return Stopped()
         except Reject as error:
@@ -109,3 +112,12 @@ class ProcessSide:
     def _say(self, frame: Said) -> None:
         with self._writing:  # a handler may report from a thread of its own
             self._wire.sendall(framed(frame))
+
+
+def _ended(queue: JobQueue, result: Any) -> Said:
+    try:
+        return Ended(Bodies(Catalog(()), queue.limits).write(result, None))
+    except EncodeError as error:
+        if queue.keeps_results:
+            return Rejected(f"what the handler returned cannot be kept: {error}")
+        return Ended(b"null")

@@ -6,6 +6,7 @@ that kills its process is known at once, and has failed; nobody else was in ther
 
 import asyncio
 import contextlib
+import os
 import signal
 import socket
 import subprocess
@@ -59,22 +60,25 @@ class _Process:
         try:
             return await heard(self._reader)
         except (asyncio.IncompleteReadError, ConnectionError):
-            raise HandlerProcessError(f"the handler's process {await self._end()}") from None
+            raise await self.death() from None
 
     def kill(self) -> None:
+        """End it, and what its handlers have started."""
         if self.is_alive:
-            self._process.kill()
+            os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         if self._writer is not None:
             self._writer.close()
         else:
             self._socket.close()
 
-    async def _end(self) -> str:
+    async def death(self) -> HandlerProcessError:
+        """What it died of; waits until it has."""
         while self._process.poll() is None:  # noqa: ASYNC110 - the wire breaks a moment before
             await asyncio.sleep(0.01)
         code = self._process.returncode
-        return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"left with exit code {code}"
+        how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"left with exit code {code}"
+        return HandlerProcessError(f"the handler's process {how}")
 
 
 class HandlerProcesses:
@@ -121,11 +125,14 @@ class HandlerProcesses:
         has_asked, hearing = False, asyncio.ensure_future(process.hear())
         try:
             while True:
+                was_alive = process.is_alive
                 await asyncio.wait([hearing], timeout=_LOOK_SECONDS)
                 if not has_asked and getattr(delivery, "is_cancelled", False):
                     has_asked = True
                     await process.say(Cancel())
                 if not hearing.done():
+                    if not was_alive:  # a process that its handler has started holds the wire open
+                        raise await process.death()
                     continue
                 said = hearing.result()
                 if not isinstance(said, Progressed):

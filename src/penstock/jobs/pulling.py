@@ -4,6 +4,7 @@ They are settled by hand, through the same desk as everything else. What is pull
 when its lease is over, unless somebody renews it.
 """
 
+import asyncio
 import time
 from collections.abc import Sequence
 from datetime import timedelta
@@ -22,7 +23,7 @@ from penstock.errors import GroupMissingError
 from penstock.events import Reclaimed
 from penstock.jobs.delivery import JobDelivery
 
-_PROMOTE_SECONDS = 1.0
+_LOOK_SECONDS = 1.0
 _STEP = timedelta(seconds=1)
 """How long one read waits, at most: then it is time to see what became due, or was left by others."""
 
@@ -40,7 +41,7 @@ class Puller:
         self._by_stream = {stream: lane for lane in self.lanes for stream in lane.plan.streams}
         self._scan = min(self._plan.options.scan, self._plan.lease)
         self._is_in = False
-        self._promoted_at = self._scanned_at = -1e9
+        self._looked_at = self._scanned_at = -1e9
 
     async def next(self, timeout: timedelta) -> JobDelivery[Any] | None:
         """The most urgent job there is, leased; waits up to `timeout` for one. None: there was none."""
@@ -78,6 +79,8 @@ class Puller:
         for stream, lane in self._by_stream.items():
             if len(found) >= most:
                 break
+            if lane.outlook.is_paused:
+                continue
             running, plan = self._running(lane, stream, idle), self._plan
             entries = await lane.duty.backend.reclaim_idle(
                 stream, plan.group, plan.consumer, idle, most - len(found), running=running
@@ -88,7 +91,10 @@ class Puller:
         return found
 
     async def _read(self, timeout: timedelta) -> JobDelivery[Any] | None:
-        numbers, plan = range(len(self.lanes)), self._plan
+        numbers, plan = [n for n, lane in enumerate(self.lanes) if not lane.outlook.is_paused], self._plan
+        if not numbers:
+            await asyncio.sleep(timeout.total_seconds())
+            return None
         turn = self._shares.turn(1, numbers)
         topics = [lane.plan.topic for lane in self.lanes]
         try:
@@ -154,9 +160,10 @@ class Puller:
     async def _look_after(self) -> None:
         """Whatever a worker would do meanwhile, as far as a single job may depend on it."""
         now = time.monotonic()
-        if now - self._promoted_at >= _PROMOTE_SECONDS:
-            self._promoted_at = now
+        if now - self._looked_at >= _LOOK_SECONDS:
+            self._looked_at = now
             for lane in self.lanes:
+                await lane.outlook.look()
                 await lane.promoter.promote()
                 # What nobody has settled by then, others have long taken over.
                 held = max(_LEASES_HELD * self._plan.lease, self._plan.options.timeout)

@@ -92,6 +92,11 @@ class JobQueue:
         return self._terms.plan.options
 
     @property
+    def keeps_results(self) -> bool:
+        """Whether what handlers return is kept; else it may be anything."""
+        return self._terms.options.results
+
+    @property
     def is_busy(self) -> bool:
         """Never: a job is settled after its handler has ended."""
         return False

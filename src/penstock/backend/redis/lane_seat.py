@@ -45,7 +45,7 @@ class LaneSeat(Seat):
         self._known_on: Link | None = None
         self.bell: RedisBell | None = None
         self.wait_ms = 0
-        """After a read that gave nothing because of a limit: when to ask again."""
+        """After a read that gave nothing because of a limit, or of all that was recalled: when to ask again."""
 
         self.last_ids: dict[str, str] = {}
         """After a read that gave nothing and might have: the last id the group was given of each stream."""

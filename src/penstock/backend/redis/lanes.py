@@ -48,7 +48,7 @@ class Lanes(Reading, Following):
     async def _waited(self, seat: LaneSeat, wish: Wish, wait_ms: int) -> Batch:
         """What comes within that time, or nothing."""
         helping = wish.helping
-        if helping is None or helping.throttle == Throttle():
+        if helping is None or (helping.throttle == Throttle() and not seat.wait_ms):
             batch = await seat.fetch(self._links, wish._replace(block_ms=wait_ms), whole=True)
             return await self._screened(seat, batch) if batch.parts and seat.has_recalled else batch
         # A read that waits counts nothing, so where something is to be counted we only wait until there is a reason to.

@@ -8,7 +8,7 @@
 -- 1 if it did what was asked, 2 if whoever runs the job is asked to end it, or 0.
 -- Keeps one moment: looked for in one place after the other, a job that moves could be missed in all of them; and whoever
 -- begins it meanwhile could do what was cancelled. An entry that nobody has read is never deleted from its lane, for that
--- would look like a loss: it is recalled, and whoever reads it passes it by.
+-- would look like a loss: it is recalled, and whoever reads it passes it by. What was handed back was read, and is acked.
 local group, uuid, keep, act = ARGV[1], ARGV[2], ARGV[4], ARGV[5]
 for i, right in ipairs({'hash', 'set'}) do
   local kind = redis.call('TYPE', KEYS[i]).ok
@@ -83,11 +83,13 @@ local function note(...)
 end
 local function leave(job) -- nobody will begin it where it is
   local _, retry, parked = keys_of(job[2])
+  local was_handed_back = job[5] ~= ''
+  if was_handed_back then redis.call('XACK', job[6], group, job[3]) end
   if job[1] == 'parked' then
     redis.call('ZREM', parked, job[4])
   elseif job[6] == retry then
     redis.call('XDEL', retry, job[3])
-  else
+  elseif not was_handed_back then
     redis.call('SADD', KEYS[2], job[6] .. '@' .. job[3])
     redis.call('PEXPIRE', KEYS[2], '2592000000')
   end
@@ -101,7 +103,7 @@ local function fields_of(parcel)
   return values
 end
 local function cancel(job)
-  if job[1] == 'running' or job[5] ~= '' then -- what was handed back is begun without a look at what was recalled
+  if job[1] == 'running' then
     note('cancel', '1')
     return 2
   end
@@ -117,7 +119,7 @@ local function run(job)
   return 1
 end
 local function move(job, lane)
-  if job[1] == 'running' or job[5] ~= '' or tonumber(lane) == tonumber(job[2]) then return 0 end
+  if job[1] == 'running' or tonumber(lane) == tonumber(job[2]) then return 0 end
   local stream, retry, parked = keys_of(lane)
   if job[1] == 'parked' then
     redis.call('ZADD', parked, job[3], job[4])

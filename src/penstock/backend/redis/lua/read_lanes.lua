@@ -4,14 +4,15 @@
 -- ARGV  group, consumer, most in all, most that may be pending in all lanes ('0': any number), how long one more takes in µs
 --       ('0': no matter), how many may come at once, then steps: the number of a lane, most to take of it in this step
 -- Gives what was read, as XREADGROUP gives it (a stream may come twice); the error that ended it early, or ''; in how many
--- ms to ask again if a limit is reached, or 0; and, if there was nothing and a limit counts, the last id the group was
--- given of each stream.
+-- ms to ask again if a limit is reached or very many were recalled, or 0; and, if there was nothing and a limit counts, the
+-- last id the group was given of each stream.
 -- Keeps everything it took in its answer: what is wrong with one stream does not hide what another one gave. What was
--- recalled before anybody read it is acked on the way. Limits are counted in the same step as what they limit.
+-- recalled before anybody read it is acked on the way, so many in one call. Limits are counted in the same step as what they
+-- limit.
 local group, me, left = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local limit, interval, burst = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
 local lanes, recalled, rate = (#KEYS - 2) / 2, KEYS[#KEYS - 1], KEYS[#KEYS]
-local found, fault, wait, taken = {}, '', 0, 0
+local found, fault, wait, taken, passed_by, most_passed_by = {}, '', 0, 0, 0, 500
 local has_recalled = redis.call('EXISTS', recalled) == 1
 local time = redis.call('TIME')
 local now, due = time[1] * 1000000 + time[2], 0
@@ -36,6 +37,7 @@ local function kept(stream, entries, is_retry)
     if redis.call('SREM', recalled, stream .. '@' .. entry[1]) == 1 then
       redis.call('XACK', stream, group, entry[1])
       if is_retry then redis.call('XDEL', stream, entry[1]) end
+      passed_by = passed_by + 1
     else
       rest[#rest + 1] = entry
     end
@@ -44,7 +46,7 @@ local function kept(stream, entries, is_retry)
 end
 local function take(number, most)
   local stream, got = KEYS[number], 0
-  while got < most and fault == '' do
+  while got < most and fault == '' and passed_by < most_passed_by do
     local reply = redis.pcall('XREADGROUP', 'GROUP', group, me, 'COUNT', most - got, 'STREAMS', stream, '>')
     if not reply then break end
     if reply.err then
@@ -70,6 +72,7 @@ if interval > 0 and taken > 0 then
   local life = math.ceil((next_due - now) / 1000) + 1000
   redis.call('SET', rate, string.format('%.0f', next_due), 'PX', string.format('%.0f', life))
 end
+if taken == 0 and passed_by >= most_passed_by then wait = math.max(wait, 1) end
 local last = {}
 if taken == 0 and wait == 0 and (limit > 0 or interval > 0) then
   for i = 1, 2 * lanes do

@@ -4,7 +4,7 @@
 -- ARGV  name of the other queue, how many lanes, how long records last in ms, those of the dead; per job: member, SHA-1 of
 --       its old record ('': it has none), lane, 'lane', 'parked', 'dead' or 'nowhere', when it is due in ms, how many
 --       fields and values (or one parcel), these
--- Gives per job: 1 it was moved, 2 it was moved before and is off the list now, 0 it is not there, -1 its record changed.
+-- Gives per job: 1 it was moved, 2 it was moved before and is off the list now, 0 it is not there, -1 its record changed, or is gone.
 -- Keeps each job in exactly one of both queues: it is written here before it leaves there, in one step.
 local source, tally, name, lanes = KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[2])
 local function check(key, right)
@@ -39,10 +39,13 @@ local function write(place, lane, due, first, last)
 end
 local function take(at, old, new)
   local member, sha, lane, place, due = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2]), ARGV[at + 3], ARGV[at + 4]
-  if not is_there(member) then return 0 end
   local record = redis.pcall('GET', old)
   record = type(record) == 'string' and record
-  if not record and is_list and redis.call('EXISTS', new) == 1 then
+  local was_moved = not record and is_list and redis.call('EXISTS', new) == 1
+  -- Not looked for in the list if it stays there anyway: that takes as long as the list is.
+  if is_list and not record and not was_moved then return -1 end
+  if not is_there(member) then return 0 end
+  if was_moved then
     leave(member, nil, 'nowhere')
     return 2
   end
