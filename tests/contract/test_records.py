@@ -188,3 +188,25 @@ async def test_looking_at_nothing_writes_nothing(book: RedisBackend, home: str, 
 async def test_no_records_without_a_trail(backend: RedisBackend) -> None:
     with pytest.raises(ConfigurationError, match="keeps no records"):
         await backend.locate("g", Message({}).id)
+
+
+@pytest.mark.parametrize("settles", ["complete", "let_go", "cancel"])
+async def test_the_record_of_what_has_moved_lasts_while_it_waits_and_not_for_long_afterwards(
+    book: RedisBackend, lanes: tuple[str, ...], home: str, admin: "redis.Redis", settles: str
+) -> None:
+    lane, message = lanes[0], Message({"n": 1})
+    retry, record = keys.retry(lane, "g"), keys.record(home, message.id)
+    await book.schedule(lane, "g", [message], delay=DAY)
+    assert DAY * 30 < timedelta(milliseconds=admin.pttl(record)) <= DAY * 31
+    assert (await book.hasten("g", message.id))[1]
+    assert DAY * 29 < timedelta(milliseconds=admin.pttl(record)) <= DAY * 31
+    if settles == "cancel":
+        await book.cancel("g", message.id)
+    else:
+        (entry,) = await book.read_new(retry, "g", "me", 1, NO_TIME)
+        if settles == "complete":
+            await book.complete(retry, "g", "me", [entry.id], fence=entry.fence)
+        else:
+            await book.ack_many(retry, "g", [entry.id])
+            await book.let_go(message.id)
+    assert NO_TIME < timedelta(milliseconds=admin.pttl(record)) <= HOUR

@@ -160,6 +160,7 @@ async def live_in_lanes(backend: Any, topic: str, group: str) -> None:
     read = [entry for sheaf in sheaves for entry in sheaf]
     assert len(read) == 4
     assert await book.note({read[0].message.id: {"progress": b"1"}}, HOUR) == []
+    await book.let_go(read[0].message.id)
     assert (await book.locate(group, read[0].message.id)).where is Where.RUNNING
     assert await book.settle(lanes[0], group, "a", done=read[:1]) == Settled(1)
     assert await book.drop(lanes[0], group, [read[0].id]) == 1

@@ -20,10 +20,13 @@ class Trail(NamedTuple):
 
     lanes: tuple[str, ...]
     keep: timedelta
-    """How long a record lasts after the last that was written to it, beyond the time for which its message waits."""
+    """How long a record lasts of a message that is settled."""
 
     keep_dead: timedelta
     """How long it lasts for one that is a dead letter."""
+
+    keep_waiting: timedelta = timedelta(days=30)
+    """How long it lasts for one that has moved and is not settled, beyond the time for which it is parked."""
 
 
 class Where(Enum):

@@ -139,6 +139,7 @@ class RedisStreamBackend(QueueBackend):
         acked = await self._connected().ack_many(stream, group, [entry_id])
         if acked:
             await self._connected().drop(stream, group, [entry_id])
+            await self._connected().let_go(job_id)
         return acked == 1
 
     async def recover(self, idle: timedelta | None = None, count: int = _MOST_RECOVERED) -> list[Job]:

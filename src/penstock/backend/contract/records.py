@@ -62,3 +62,7 @@ class KeepsRecords(Protocol):
         Idempotent.
         """
         ...
+
+    async def let_go(self, message_id: str) -> None:
+        """The message is settled, by `ack_many`: its record, if there is one, lasts no longer than of what is over."""
+        ...

@@ -54,7 +54,7 @@ class Migrating(Records):
         words: list[Word] = [
             queue.waiting,
             len(trail.lanes),
-            milliseconds("keep", trail.keep),
+            milliseconds("keep", trail.keep_waiting),
             milliseconds("keep", trail.keep_dead),
         ]
         for move in moves:

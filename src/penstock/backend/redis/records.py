@@ -44,8 +44,8 @@ class Records(Verbs):
         for lane in trail.lanes:
             names += [lane, keys.retry(lane, group), keys.parked(lane, group), self._dead(lane)]
         hint = f"lane {trail.lanes.index(place[0])} {place[1]}" if place is not None else ""
-        doing, keep_ms = f"cannot look for {id} in {trail.home!r}", milliseconds("keep", trail.keep)
-        reply = await self._links.script(doing, load("job"), names, group, id, hint, keep_ms, act)
+        doing, keep = f"cannot look for {id} in {trail.home!r}", trail.keep if act == "cancel" else trail.keep_waiting
+        reply = await self._links.script(doing, load("job"), names, group, id, hint, milliseconds("keep", keep), act)
         now, record, found, done = reply
         return _located(trail, now, record, found), done
 
@@ -62,6 +62,11 @@ class Records(Verbs):
             answers = await self._links.repeatable_script(doing, load("note"), names, *args)
             asked += [id for (id, _), answer in zip(some, answers, strict=True) if answer]
         return asked
+
+    async def let_go(self, message_id: str) -> None:
+        trail = self._records()
+        key, keep_ms = keys.record(trail.home, _uuid(message_id)), milliseconds("keep", trail.keep, least=1)
+        await self._links.command(f"cannot let go of {message_id}", "PEXPIRE", key, keep_ms)
 
     def _records(self) -> Trail:
         if self._trail is None:

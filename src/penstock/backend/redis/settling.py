@@ -65,9 +65,10 @@ class Settling(Reading):
         names = [stream, standing.steals, standing.cursors, *([standing.starts] if suspects else [])]
         doing = f"cannot settle {len(ids)} entries of {stream!r} for group {group!r}"
         then = "retry" if stream != standing.home else "drop" if drops else "keep"
+        records = self._record_words(standing.home)
         result = Settled()
         for some in _chunks(ids, _IDS_PER_CALL):
-            args: list[Word] = [group, consumer, fence, then, keys.OWN_GROUP, *some]
+            args: list[Word] = [group, consumer, fence, then, keys.OWN_GROUP, *records, *some]
             reply = await self._links.repeatable_script(doing, load("settle"), names, *args)
             counter, acked, gone, fenced, unclear = reply
             # What is read from now on was read after this counter was seen. None: the counters were deleted; enroll

@@ -70,7 +70,7 @@ class UniqueVerbs(Records):
         trail = self._records()
         life = milliseconds("window", unique.window if unique.window is not None else _LONGEST, least=1)
         head: list[Word] = [message.id, life, trail.lanes.index(topic)]
-        keep, fields = milliseconds("keep", trail.keep), self._wire(topic).pack(message, topic)
+        keep, fields = milliseconds("keep", trail.keep_waiting), self._wire(topic).pack(message, topic)
         if due is None:
             return [*head, "now", 0, keep, *fields]
         when = due_of(due, None, None) if isinstance(due, timedelta) else due_of(None, due, None)

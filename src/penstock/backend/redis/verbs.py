@@ -34,12 +34,19 @@ class Verbs:
         self._trail: Trail | None = None
         """What is kept of messages that move."""
 
+    def _record_words(self, topic: str) -> tuple[Word, Word]:
+        """For scripts that settle messages of this topic: how keys of records begin, how long they last then."""
+        trail = self._trail
+        if trail is None or topic not in trail.lanes:
+            return "", ""
+        return keys.record(trail.home, ""), milliseconds("keep", trail.keep)
+
     def _trail_words(self, topic: str, *, dead: bool = False) -> tuple[Word, Word, Word]:
         """For scripts that move a message of this topic: how keys of records begin, its lane, how long they last."""
         trail = self._trail
         if trail is None or topic not in trail.lanes:
             return "", "", ""
-        keep = trail.keep_dead if dead else trail.keep
+        keep = trail.keep_dead if dead else trail.keep_waiting
         return keys.record(trail.home, ""), trail.lanes.index(topic), milliseconds("keep", keep)
 
     def _wire(self, topic: str) -> Wire:

@@ -108,6 +108,7 @@ local function cancel(job)
     return 2
   end
   note('cancelled', now)
+  redis.call('PEXPIRE', KEYS[1], keep) -- it was to last for as long as the job might wait
   leave(job)
   return 1
 end
