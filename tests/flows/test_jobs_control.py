@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -458,3 +459,47 @@ async def test_a_bad_call_fails_at_the_call(stage: Stage, how: dict[str, Any], w
     with pytest.raises(ConfigurationError, match=words):
         await stage.jobs().enqueue({}, **how)
     assert stage.admin.keys(f"*{stage.topic}*") == []
+
+
+@BOTH
+async def test_a_word_to_end_says_nothing_to_the_attempt_that_is_asked_for_after_the_job_died(stage: Stage) -> None:
+    queue, begun = stage.jobs(retry=Retry(1)), list[bool]()
+    told, ends = threading.Event(), threading.Event()
+
+    @queue.on(dict)
+    def do(job: JobDelivery[Any]) -> None:
+        begun.append(job.is_cancelled)
+        if len(begun) == 1:
+            while not job.is_cancelled:
+                time.sleep(0.05)
+            told.set()
+            ends.wait(10)
+            raise ValueError("dies all the same")
+        time.sleep(2.5)  # long enough for a word to come
+        job.check()
+
+    job = await queue.enqueue({"n": 1})
+    async with stage.running(queue):
+        await stage.until(lambda: begun)
+        await job.cancel()
+        await stage.until(told.is_set)
+        ends.set()
+        await _status(job, JobStatus.DEAD)
+        assert await job.retry()
+        await _status(job, JobStatus.SUCCEEDED)
+    assert begun == [False, False]
+
+
+async def _status(job: JobHandle, wanted: JobStatus) -> None:
+    async with asyncio.timeout(10):
+        while await job.status() is not wanted:
+            await asyncio.sleep(0.02)
+
+
+@BOTH
+async def test_a_queued_job_is_found_by_an_id_that_tells_no_time(stage: Stage) -> None:
+    queue, id = stage.jobs(), str(uuid4())
+    await queue.enqueue_many([{"n": n} for n in range(20)])
+    await queue.enqueue(Message({"n": 20}, id=id))
+    await queue.enqueue_many([{"n": n} for n in range(20)])
+    assert await (await queue.job(id)).status() is JobStatus.QUEUED

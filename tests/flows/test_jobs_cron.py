@@ -216,6 +216,23 @@ async def test_a_schedule_that_the_server_lost_begins_again(stage: Stage) -> Non
         await stage.until(lambda: len(done) > count + 1)
 
 
+async def test_a_schedule_whose_clock_was_ahead_says_so_and_can_be_put_right(stage: Stage) -> None:
+    queue, done = stage.jobs(), list[JobDelivery[Clean]]()
+    queue.on(Clean)(_noting(done))
+    queue.cron(EVERY_SECOND, Clean("tmp"))
+    async with stage.running(queue):
+        await stage.until(lambda: done)
+        put_back(stage.admin, queue, -HOUR)
+        await stage.until(
+            lambda: [one for one in stage.told(Trouble) if "further than the server's clock" in str(one.error)]
+        )
+        await queue.schedules.pause("Clean")
+        await queue.schedules.resume("Clean")
+        count = len(done)
+        await stage.until(lambda: len(done) > count + 1)
+    assert len(stage.told(Trouble)) == 1
+
+
 async def test_a_lane_that_is_unfit_keeps_no_other_schedule_from_ticking(stage: Stage) -> None:
     queue, done = stage.jobs(), list[JobDelivery[Clean]]()
     queue.on(Clean)(_noting(done))

@@ -12,7 +12,8 @@ class LaneStats(Struct, frozen=True):
     """One lane, at one moment."""
 
     queued: int
-    """Jobs that could be begun now."""
+    """Jobs that could be begun now, and those that were cancelled or given another lane since, until a worker passes
+    them by."""
 
     scheduled: int
     """Those that wait for their time: their first, or the next attempt."""

@@ -11,6 +11,7 @@ from penstock.jobs.schedules import Schedule
 from penstock.jobs.terms import Terms
 
 _POLL_SECONDS = 1.0
+_CLOCKS_DIFFER_MS = 60_000
 
 
 class Ticker:
@@ -29,6 +30,7 @@ class Ticker:
         self._emit = emit
         self._to_begin = {schedule.name for schedule in schedules}
         self._standing_by: set[str] = set()
+        self._ahead: set[str] = set()
         self._reckoned: dict[str, tuple[int, int | None]] = {}
 
     async def run(self) -> None:
@@ -60,11 +62,26 @@ class Ticker:
 
     async def _attend(self, schedule: Schedule, last: int, now: int) -> float:
         """Enqueue what one schedule owes; returns how many seconds it is until its next tick."""
+        self._compare(schedule, last, now)
         upcoming = self._upcoming(schedule, last)
         if upcoming is not None and upcoming <= now:
             await self._enqueue(schedule, last, now)
             upcoming = schedule.table.next(now)
         return _POLL_SECONDS if upcoming is None else max(0.001, (upcoming - now) / 1000)
+
+    def _compare(self, schedule: Schedule, last: int, now: int) -> None:
+        """Tell it if the server's clock was ahead when the last tick was noted: until then there is none."""
+        if last <= now + _CLOCKS_DIFFER_MS:
+            self._ahead.discard(schedule.name)
+        elif schedule.name not in self._ahead:
+            self._ahead.add(schedule.name)
+            queue, seconds = self._terms.queue, (last - now) // 1000
+            text = (
+                f"schedule {schedule.name!r} of queue {queue!r} came {seconds:,} s further than the server's clock is"
+                f" now, and ticks no more until then; if that clock was wrong: penstock cron pause {queue}"
+                f" {schedule.name}, then penstock cron resume {queue} {schedule.name}"
+            )
+            self._trouble(schedule.lane, ConfigurationError(text))
 
     def _upcoming(self, schedule: Schedule, last: int) -> int | None:
         """The first tick after `last`; reckoned once, for a rare one may be years away."""

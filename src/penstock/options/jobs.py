@@ -29,7 +29,10 @@ class Unique(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """No more than so many jobs begun per period, by all workers together."""
+    """So many jobs are begun per period, by all workers together, in the long run.
+
+    After a pause `burst` of them may be begun at once, and the period that follows has its own beside them.
+    """
 
     count: int
     per: timedelta = timedelta(seconds=1)

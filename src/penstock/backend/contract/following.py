@@ -59,7 +59,8 @@ class Follows(Protocol):
 
         It is sure as long as the server remembers the message as one that was published once. A UUIDv7 is looked for,
         in up to two thousand entries of either direction, fewer if they are large, `window` around the time that is in
-        it: what is found mentions the UUID, in whatever field. It takes one round trip. Changes nothing.
+        it; any other, in as many of the oldest and of the newest. What is found mentions the UUID, in whatever field.
+        It takes one round trip. Changes nothing.
         """
         ...
 

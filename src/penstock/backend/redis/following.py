@@ -93,15 +93,17 @@ class Following(Verbs):
         noted = self._links.command(doing, "GET", keys.once(topic, canonical(message_id) or message_id))
         made_at = milliseconds_of(message_id)
         if made_at is None:
-            return _text(await noted), ()
-        # In one turn of the loop, so that all three travel together. Nearly every entry is younger than its id.
-        earliest, latest = f"{max(0, made_at - window_ms)}-0", f"{made_at + window_ms}-{_LARGEST_NUMBER}"
+            onwards, backwards = ("-", "+"), ("+", "-")
+        else:  # nearly every entry is younger than its id
+            onwards = f"{made_at}-0", f"{made_at + window_ms}-{_LARGEST_NUMBER}"
+            backwards = f"({made_at}-0" if made_at else "0-0", f"{max(0, made_at - window_ms)}-0"
+        # In one turn of the loop, so that all three travel together.
         once, after, before = await asyncio.gather(
             noted,
-            self._mentioning(doing, topic, message_id, "XRANGE", f"{made_at}-0", latest),
-            self._mentioning(doing, topic, message_id, "XREVRANGE", f"({made_at}-0" if made_at else "0-0", earliest),
+            self._mentioning(doing, topic, message_id, "XRANGE", *onwards),
+            self._mentioning(doing, topic, message_id, "XREVRANGE", *backwards),
         )
-        return _text(once), [raw.decode() for raw in (*after, *before)]
+        return _text(once), [raw.decode() for raw in dict.fromkeys((*after, *before))]
 
     async def _mentioning(self, doing: str, topic: str, text: str, read: str, start: str, end: str) -> Iterable[bytes]:
         args = (text, read, start, end, _ENTRIES_PER_SEARCH, _BYTES_PER_SEARCH)

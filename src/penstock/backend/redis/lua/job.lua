@@ -60,7 +60,7 @@ local function in_parked(set, lane, due)
     if start == wanted then return {'parked', lane, due, parcel, '', ''} end
     if start < wanted then low = middle + 1 else high = middle end
   end
-  for _, parcel in ipairs(redis.call('ZRANGE', set, due, due, 'BYSCORE', 'LIMIT', 0, 100)) do -- of other layouts
+  for _, parcel in ipairs(redis.call('ZRANGE', set, due, due, 'BYSCORE', 'LIMIT', 0, 2000)) do -- of other layouts
     if string.find(parcel, uuid, 1, true) then return {'parked', lane, due, parcel, '', ''} end
   end
 end

@@ -19,6 +19,7 @@ local function trail(id, place) -- where to look for a message, for those who kn
   local record = prefix .. string.lower(id)
   redis.pcall('HSET', record, 'at', place) -- only a hint: whatever it meets must not undo half of what it is a hint to
   redis.pcall('PEXPIRE', record, keep)
+  redis.pcall('HDEL', record, 'cancel') -- that it was to end was said of what is over
 end
 local function ready()
   local known = redis.call('EXISTS', retry) == 1
