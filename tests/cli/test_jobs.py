@@ -143,8 +143,8 @@ def test_on_a_terminal_a_bar_shows_how_far_it_is(server: Server, old: OldProgram
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (("job", "migrate", "mail"), "no server: give --url, or set $PENSTOCK_URL."),
-        (("cron", "ls", "chores"), "no server: give --url, or set $PENSTOCK_URL."),
+        (("job", "migrate", "mail"), "no server: give --url or --context, or set $PENSTOCK_URL"),
+        (("cron", "ls", "chores"), "no server: give --url or --context, or set $PENSTOCK_URL"),
         (("job", "migrate"), "QUEUE"),
         (("job", "migrate", "mail", "--dialect", "x", "--url", "redis://localhost"), "--dialect"),
     ],

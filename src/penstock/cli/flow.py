@@ -18,6 +18,7 @@ from rich.console import Console
 
 from penstock.backend.address import URL_VARIABLE, parse
 from penstock.cli.loading import import_users_module, log_events
+from penstock.cli.moments import Span
 from penstock.cli.saying import say
 from penstock.cli.spark_session import start_spark
 from penstock.cli.usage import UsageError
@@ -38,7 +39,7 @@ def run(
     home: Path,
     url: str | None = None,
     once: Annotated[bool, Parameter(negative=(), show_default=False)] = False,
-    every: timedelta | None = None,
+    every: Span | None = None,
     master: str | None = None,
     restarts: int = 0,
     adapt: Annotated[bool, Parameter(negative=(), show_default=False)] = False,

@@ -3,12 +3,13 @@
 from datetime import timedelta
 from pathlib import Path
 
+from penstock.cli.moments import Span
 from penstock.lake import Lake
 from penstock.lake.compaction import compact as compact_files
 from penstock.lake.retention import drop_days, sweep
 
 
-def compact(*, lake: Path, grace: timedelta = timedelta(hours=1)) -> None:
+def compact(*, lake: Path, grace: Span = timedelta(hours=1)) -> None:
     """Merge the small files of each table and day, and keep the first entry of each message. Readers notice nothing.
 
     Parameters
@@ -24,7 +25,7 @@ def compact(*, lake: Path, grace: timedelta = timedelta(hours=1)) -> None:
     _sweep(opened, grace)
 
 
-def drop(*, lake: Path, older_than: timedelta, topic: str | None = None, grace: timedelta = timedelta(hours=1)) -> None:
+def drop(*, lake: Path, older_than: Span, topic: str | None = None, grace: Span = timedelta(hours=1)) -> None:
     """Take the days out of a lake that ended so long ago, of every table.
 
     Parameters

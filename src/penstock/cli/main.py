@@ -1,7 +1,4 @@
-"""The tree of commands, and the one place that turns errors into exit codes.
-
-Exit codes: 0 done, 1 Penstock could not do it, 2 the command line makes no sense. An error is one line on stderr.
-"""
+"""The tree of commands, and the one place that ends them: exit codes are in `usage`, an error is one line on stderr."""
 
 import os
 import sys
@@ -11,7 +8,7 @@ from typing import NoReturn
 from cyclopts import App, CycloptsError
 
 from penstock import __version__
-from penstock.cli.usage import UsageError
+from penstock.cli.usage import INTERRUPTED, UNHEARD, USAGE, UsageError, code_of
 from penstock.errors import PenstockError
 
 app = App(
@@ -77,6 +74,12 @@ job.command(
     "\n\nExit code 0: all were moved. 1: some cannot be, or it could not go on. 2: the command line makes no sense.",
 )
 app.command(job)
+context = App(name="context", help="Servers by name, for --context.", help_format="plaintext")
+context.command("penstock.cli.context:ls", name="ls", help="List the servers that have a name.")
+context.command("penstock.cli.context:add", name="add", help="Give a server a name.")
+context.command("penstock.cli.context:use", name="use", help="Choose the server that is meant if none is named.")
+context.command("penstock.cli.context:rm", name="rm", help="Forget a server.")
+app.command(context)
 cron = App(name="cron", help="Schedules of a queue.", help_format="plaintext")
 cron.command("penstock.cli.cron:ls", name="ls", help="List the schedules of a queue.")
 cron.command("penstock.cli.cron:pause", name="pause", help="Have a schedule tick no more until it is resumed.")
@@ -91,14 +94,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; leave with its exit code if it failed. Only a bug in Penstock ends in a traceback."""
     try:
         app(arguments, exit_on_error=False, print_error=False, result_action="return_none")
+        sys.stdout.flush()  # here, where a reader that has left is no traceback
     except (CycloptsError, UsageError) as error:
-        fail(f"{one_line(error)} See: penstock --help", code=2)
+        fail(f"{one_line(error)} See: penstock --help", code=USAGE)
     except PenstockError as error:
-        fail(one_line(error), code=1)
+        fail(one_line(error), code=code_of(error))
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)
     except BrokenPipeError:
         # The reader of our output left, as `| head` does. Python would complain about it once more on its way out.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
+        sys.exit(UNHEARD)
 
 
 def one_line(error: Exception) -> str:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 from rich.console import Console
 
+from penstock.cli.moments import Span
 from penstock.cli.reading import Reading
 from penstock.cli.spark_session import start_spark
 from penstock.cli.usage import UsageError
@@ -24,9 +25,9 @@ def metrics(
     lake: Path,
     journal: str | None = None,
     to: str | None = None,
-    window: timedelta = timedelta(minutes=1),
-    watermark: timedelta = timedelta(seconds=10),
-    every: timedelta | None = None,
+    window: Span = timedelta(minutes=1),
+    watermark: Span = timedelta(seconds=10),
+    every: Span | None = None,
     name: str = "metrics",
     reading: Annotated[Reading, Parameter(name="*")] = Reading(),  # noqa: B008 - frozen
 ) -> None:

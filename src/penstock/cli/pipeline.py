@@ -2,7 +2,6 @@
 
 import sys
 import time
-from datetime import timedelta
 from pathlib import Path
 from threading import Event
 from typing import Annotated
@@ -11,6 +10,7 @@ from cyclopts import Parameter
 from rich.console import Console
 
 from penstock.cli.copying import copying
+from penstock.cli.moments import Span
 from penstock.cli.reading import Reading
 from penstock.cli.spark_session import start_spark
 from penstock.cli.usage import UsageError
@@ -23,7 +23,7 @@ def archive(
     lake: Path,
     group: str = "lake",
     name: str = "archive",
-    every: timedelta | None = None,
+    every: Span | None = None,
     dead: bool = True,
     reading: Annotated[Reading, Parameter(name="*")] = Reading(),  # noqa: B008 - frozen
 ) -> None:

@@ -2,15 +2,14 @@
 
 import sys
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 from rich.console import Console
-from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from penstock.cli.moments import Moment, moment
+from penstock.cli.moments import Moment
+from penstock.cli.progress import progress
 from penstock.cli.saying import warn
 from penstock.errors import SetupError
 from penstock.lake.selection import Selection
@@ -18,8 +17,6 @@ from penstock.lake.selection import Selection
 if TYPE_CHECKING:
     from penstock.spark.pipelines.chosen import Day
     from penstock.spark.pipelines.replay import Replay
-
-_COLUMNS = (TextColumn("replaying"), MofNCompleteColumn(), TimeRemainingColumn())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,19 +31,18 @@ class Choice:
 
     types: Annotated[tuple[str, ...], Parameter(name=["--type", "--types"])] = ()
     keys: Annotated[tuple[str, ...], Parameter(name=["--key", "--keys"])] = ()
-    since: Moment = None
-    """Only entries from then on: a moment with its time zone, like 2026-11-15T08:00Z, or an age, like 2d.
+    since: Moment | None = None
+    """Only entries from then on: a moment, like 2026-11-15T08:00Z or yesterday, or an age, like 2d.
     An age means another moment in the next run: to go on with a replay, give moments."""
 
-    until: Moment = None
+    until: Moment | None = None
     """Only entries before: a moment, or an age."""
 
     where: str = ""
     """SQL about the columns of the table raw. It may ask other tables of the lake, too."""
 
     def selection(self) -> Selection:
-        now = datetime.now(UTC)
-        bounds = {"since": moment(self.since, now), "until": moment(self.until, now)}
+        bounds = {"since": self.since, "until": self.until}
         return Selection(topics=self.topics, ids=self.ids, types=self.types, keys=self.keys, where=self.where, **bounds)
 
 
@@ -87,9 +83,9 @@ def replay(
         if dry_run:
             _show(found.days)
             return
-        with Progress(*_COLUMNS, console=console, transient=True) as bar:
-            task = bar.add_task("", total=sum(day.messages for day in found.days))
-            done = job.bring(found, lambda count: bar.update(task, completed=count))
+        total = sum(day.messages for day in found.days)
+        with progress("replaying", console) as show:
+            done = job.bring(found, lambda count: show(count, total))
     place = f" to group {group!r}" if group else ""
     before = f"; {done.before:,} were there already" if done.before else ""
     console.print(f"Replayed {done.written:,} messages{place} as {id!r}{before}", highlight=False)

@@ -3,17 +3,13 @@
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
-from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
-
-import pyarrow as pa
 
 from penstock.backend.address import Address, parse
 from penstock.backend.embedded import EmbeddedServer
 from penstock.backend.redis.blocking import BlockingLink
-from penstock.cli.lake import Form
-from penstock.cli.printing import print_table
+from penstock.cli.moments import Span
+from penstock.cli.printing import Form, print_rows
 from penstock.errors import LakeError
 from penstock.lake import Lake
 from penstock.lake.trace import WITHIN, Event
@@ -21,13 +17,7 @@ from penstock.lake.trace import trace as life_of
 from penstock.message.ids import canonical
 from penstock.whereabouts import whereabouts
 
-_SCHEMA = pa.schema(
-    [
-        *((name, pa.string()) for name in ("at", "what", "topic", "group", "entry_id")),
-        ("attempt", pa.int64()),
-        *((name, pa.string()) for name in ("detail", "source")),
-    ]
-)
+_COLUMNS = ("at", "what", "topic", "group", "entry_id", "attempt", "detail", "source")
 
 
 def trace(
@@ -37,7 +27,7 @@ def trace(
     lake: Path,
     url: str | None = None,
     journal: str = "journal",
-    within: timedelta = WITHIN,
+    within: Span = WITHIN,
     output: Form = None,
 ) -> None:
     """Say what became of a message: published, tried, dead, replayed, in order of time, and where each is written.
@@ -54,15 +44,13 @@ def trace(
         The topic with the journal of attempts, if it is in the lake.
     within
         How long after its publication attempts are looked for in the journal; of a message that died, up to the end.
-    output
-        table, json (one object per line) or csv; a table on a terminal, else json, unless given.
     """
     opened = Lake.open(lake)
     found = life_of(opened, canonical(id) or id, journal=journal, within=within)
     if url is not None:
         found = found.beside(_on_server(parse(url, source="option --url"), found.id, found.entries))
     if found.events:
-        print_table(_table(found.events), output)
+        print_rows(map(asdict, found.events), output, _COLUMNS)
     cost = f"{found.opened:,} of {found.files:,} files of the lake were opened"
     if not found.events:
         place = "the lake" if url is None else "the lake, nor on the server,"
@@ -76,12 +64,3 @@ def _on_server(address: Address, id: str, known: Sequence[tuple[str, str]]) -> l
             return _on_server(parse(server.url), id, known)
     with BlockingLink.open(address) as link:
         return [Event(**asdict(sighting), source="server") for sighting in whereabouts(link, id, known)]
-
-
-def _table(events: Sequence[Event]) -> Any:
-    rows = [{**asdict(event), "at": _shown(event.at)} for event in events]
-    return pa.Table.from_pylist(rows, _SCHEMA)
-
-
-def _shown(moment: datetime | None) -> str | None:
-    return None if moment is None else moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
