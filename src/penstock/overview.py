@@ -5,7 +5,7 @@ of knowledge.
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Literal
 
@@ -106,6 +106,9 @@ class TopicView(Struct, frozen=True):
 
     groups: tuple[GroupView, ...] = ()
 
+    cursors: Mapping[str, str] = {}
+    """Durable cursors, each with the entry id up to which it is done."""
+
     problem: str | None = None
     """Why the topic cannot be looked at, if so; all else is empty then."""
 
@@ -157,6 +160,7 @@ def view(facts: TopicFacts) -> TopicView:
         later_due=facts.later_due,
         pin=_pin(facts),
         groups=tuple(map(_group, facts.groups)),
+        cursors=facts.cursors,
     )
 
 

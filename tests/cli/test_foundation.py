@@ -28,7 +28,7 @@ NOW = datetime(2026, 11, 15, 8, 0, tzinfo=UTC)
 def test_contexts_are_added_chosen_listed_and_forgotten(nowhere: CommandLine) -> None:
     assert nowhere("context", "ls").out == ""
     nowhere("context", "add", "prod", "redis://app:secret@db.example:6380/2")
-    nowhere("context", "add", "here", stdin="unix:///run/valkey.sock\n")
+    nowhere("context", "add", "here", "-", stdin="unix:///run/valkey.sock\n")
     nowhere("context", "use", "prod")
     assert nowhere("context", "ls").rows == [
         {"name": "here", "url": "unix:///run/valkey.sock?db=0", "current": False},

@@ -23,7 +23,11 @@ def ls(*, output: Form = None) -> None:
 
 
 def add(
-    name: str, url: str = "-", /, *, use: Annotated[bool, Parameter(negative=(), show_default=False)] = False
+    name: str,
+    url: Annotated[str, Parameter(allow_leading_hyphen=True)] = "-",
+    /,
+    *,
+    use: Annotated[bool, Parameter(negative=(), show_default=False)] = False,
 ) -> None:
     """Give a server a name; one that has it already loses it.
 

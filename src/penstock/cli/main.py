@@ -35,6 +35,10 @@ app.command(
     "\n\nExit code 0: asked to stop, and stopped. 1: it could not start, or did not end in time. 2: the command line"
     " makes no sense.",
 )
+app.command("penstock.cli.publish:publish", name="publish", help="Publish a message, or one for each line of stdin.")
+app.command("penstock.cli.tail:tail", name="tail", help="Show what is in topics, and what comes.")
+app.command("penstock.cli.get:get", name="get", help="Show a message by its id.")
+app.command("penstock.cli.ls:ls", name="ls", help="List topics, and how each stands.")
 spark = App(name="spark", help="Streams in and out of Spark.", help_format="plaintext")
 spark.command(
     "penstock.cli.spark:doctor",

@@ -2,7 +2,8 @@
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, TypeAlias, TypeVar
 
@@ -67,7 +68,22 @@ def ask(server: Server, what: "Callable[[Penstock], Awaitable[T]]") -> T:
     """Connect, await `what` with the app, and let go of the server again."""
 
     async def asked() -> T:
-        async with server.app() as app:
-            return await what(app)
+        return await what(app)
 
-    return asyncio.run(asked())
+    with connected(server) as (app, runner):
+        return runner.run(asked())
+
+
+@contextmanager
+def connected(server: Server) -> "Iterator[tuple[Penstock, asyncio.Runner]]":
+    """An app that is connected, and who runs what is asked of it; for commands that do other things in between.
+
+    Ctrl-C is a KeyboardInterrupt here, also while something is read from stdin: no task is in its way.
+    """
+    with asyncio.Runner() as runner:
+        app = server.app()
+        runner.run(app.open())
+        try:
+            yield app, runner
+        finally:
+            runner.run(app.aclose())
