@@ -79,6 +79,7 @@ def _start(last: int | None, after: "After | None") -> "After":
 
 async def _all(app: "Penstock", topics: tuple[str, ...], after: "After", dialect: str, shown: "_Shown") -> None:
     from penstock.message.wire import Wire
+    from penstock.process import spared_by_the_collector
     from penstock.tail.alone import LoneReader
 
     wire = Wire(dialect)
@@ -89,7 +90,8 @@ async def _all(app: "Penstock", topics: tuple[str, ...], after: "After", dialect
                 raise NotThereError(f"there is no topic {topic!r}: --follow waits for it")
             await shown.read(reader, topic, wire)
 
-    await asyncio.gather(*map(one, topics))
+    with spared_by_the_collector():
+        await asyncio.gather(*map(one, topics))
 
 
 class _Shown:

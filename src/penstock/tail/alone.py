@@ -1,11 +1,13 @@
 """Reading a topic alone: at one's own pace, page by page, with proof of what is missing."""
 
+import asyncio
 from datetime import timedelta
 from types import TracebackType
 from typing import Self
 
 from penstock.backend.base import StreamBackend
 from penstock.backend.contract.following import Bell
+from penstock.backend.entry import Glimpse
 from penstock.continuity.place import NOWHERE, Place
 from penstock.continuity.step import Step, go_on
 from penstock.events import Listeners
@@ -33,6 +35,7 @@ class LoneReader:
         self._wire = wire or Wire()
         self._size = Mouthful(most=_PAGE)
         self._place: Place = NOWHERE
+        self._ahead: asyncio.Task[Glimpse] | None = None
         self._bell: Bell | None = None
 
     @property
@@ -48,6 +51,9 @@ class LoneReader:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._ahead is not None:
+            self._ahead.cancel()
+            await asyncio.wait([self._ahead])
         if self._bell is not None:
             self._bell.close()
 
@@ -56,12 +62,24 @@ class LoneReader:
 
         If it fails, nothing is lost: the next call reads the same.
         """
-        asked = self._size.next()
-        seen = await self._backend.glimpse(self._topic, self._place.id, asked)
-        self._size.got(seen.entries, asked)
+        ahead, self._ahead = self._ahead or self._asked(), None
+        seen = await ahead
         step = go_on(self._topic, self._place, seen)
         self._place = step.place
+        if not step.is_at_end:
+            # The server reads the next page while the caller looks at this one: after two turns of the loop it is told.
+            self._ahead = self._asked()
+            for _ in range(2):
+                await asyncio.sleep(0)
         return step
+
+    def _asked(self) -> "asyncio.Task[Glimpse]":
+        return asyncio.get_running_loop().create_task(self._glimpse(self._size.next()))
+
+    async def _glimpse(self, count: int) -> Glimpse:
+        seen = await self._backend.glimpse(self._topic, self._place.id, count)
+        self._size.got(seen.entries, count)
+        return seen
 
     async def wait(self) -> None:
         """Until there may be more to read."""
