@@ -280,6 +280,18 @@ class Stored(Struct, frozen=True, gc=False):
     fields: list[bytes]
 
 
+class Held(Struct, frozen=True):
+    """An entry that a consumer holds."""
+
+    id: str
+    consumer: str
+    idle: timedelta
+    """Since it was handed out, or its lease renewed; very long, if it was handed back."""
+
+    deliveries: int
+    """How often it was handed out."""
+
+
 class Glimpse(Struct, frozen=True):
     """A topic and what lies behind a place in it, seen at one moment."""
 

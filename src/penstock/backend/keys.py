@@ -181,6 +181,11 @@ def is_retry(stream: str) -> bool:
     return _RETRY.fullmatch(stream) is not None
 
 
+def is_own(name: str) -> bool:
+    """True for keys of Penstock's own, which are no topics."""
+    return name.startswith(_OURS)
+
+
 def may_create(topic: str) -> bool:
     """True if Penstock may create a stream of this name; any other existing stream can still be read and written."""
     if topic.startswith(_OURS):

@@ -25,6 +25,7 @@ from penstock.backend.redis.links import Links
 from penstock.backend.redis.migrating import Migrating
 from penstock.backend.redis.once import Once
 from penstock.backend.redis.opening import Opener
+from penstock.backend.redis.operating import Operating
 from penstock.backend.redis.registry import Registry
 from penstock.backend.redis.scheduling import Scheduling
 from penstock.backend.redis.sharing import Sharing
@@ -57,6 +58,7 @@ class RedisBackend(
     UniqueVerbs,
     Crons,
     Migrating,
+    Operating,
     StreamBackend,
 ):
     """Every verb of `StreamBackend`; made by `connect` or `from_client`, closed by `aclose` or `async with`."""
