@@ -104,6 +104,10 @@ class TopicView(Struct, frozen=True):
     pin: Pin | None = None
     """None: everything is settled, and retention alone decides."""
 
+    settled_upto: str | None = None
+    """All before this entry, or up to it if nobody holds it, is settled by every group and passed by every cursor; None
+    if nobody reads the topic."""
+
     groups: tuple[GroupView, ...] = ()
 
     cursors: Mapping[str, str] = {}
@@ -159,6 +163,7 @@ def view(facts: TopicFacts) -> TopicView:
         later=facts.later,
         later_due=facts.later_due,
         pin=_pin(facts),
+        settled_upto=_settled(facts),
         groups=tuple(map(_group, facts.groups)),
         cursors=facts.cursors,
     )
@@ -213,6 +218,18 @@ def lag_of(
     return Lag("estimated", min(left, topic.length - 1), seconds)
 
 
+def _settled(topic: TopicFacts) -> str | None:
+    ids = [group.oldest_pending or group.last_delivered for group in topic.groups] + list(topic.cursors.values())
+    return min(ids, key=_order, default=None)
+
+
+def _order(id: str) -> tuple[int, int]:
+    try:
+        return position(id)
+    except ValueError:
+        return 0, 0  # nobody knows where it stands, so nothing is trimmed
+
+
 def _pin(topic: TopicFacts) -> Pin | None:
     if not topic.length:
         return None
@@ -231,10 +248,7 @@ def _pinning_groups(topic: TopicFacts) -> Iterable[tuple[tuple[int, int], Pin]]:
 
 def _pinning_cursors(topic: TopicFacts) -> Iterable[tuple[tuple[int, int], Pin]]:
     for name, id in topic.cursors.items():
-        try:
-            place = position(id)
-        except ValueError:
-            place = (0, 0)  # nobody knows where it stands, so nothing is trimmed
+        place = _order(id)
         if place < position(topic.last_id):
             behind = place < position(topic.first_id or "0-0")
             yield place, Pin("cursor", name, _time((topic.first_id or "0-0") if behind else id))

@@ -142,3 +142,13 @@ async def test_a_group_that_vanishes_after_it_was_moved_skips_nothing(
     await backend.move_group(topic, "g", "0")
     admin.xgroup_destroy(topic, "g")
     assert (await backend.restore_group(topic, "g"))[0] == "0-0"
+
+
+async def test_leases_that_were_ended_are_reclaimed_at_once_as_suspects(backend: RedisBackend, topic: str) -> None:
+    ids = await fill(backend, topic, 3)
+    await backend.create_group(topic, "g")
+    await backend.read_new(topic, "g", "a", 3, NOW)
+    assert await backend.expire(topic, "g", "a", ids[:2]) == []
+    assert await backend.expire(topic, "g", "b", ids[2:]) == ids[2:], "it holds nothing"
+    taken = await backend.reclaim_idle(topic, "g", "b", HOUR, 10)
+    assert [(entry.id, entry.state.suspect) for entry in taken] == [(ids[0], True), (ids[1], True)]

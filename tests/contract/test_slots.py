@@ -122,6 +122,7 @@ async def live_by_hand(backend: Any, topic: str, group: str) -> None:
         await backend.create_group(other, name)
     (entry,) = await backend.read_new(other, group, "a", 1, NOW)
     assert [held.id for held in await backend.held(other, group, consumer="a")] == [entry.id]
+    assert await backend.expire(other, group, "a", [entry.id]) == []
     assert await backend.settle(other, group, "a", parked=[Park(entry, HOUR, 2)]) == Settled(1)
     await backend.move_group(other, group, "0")
     assert await backend.remove_group(other, group) is True

@@ -29,6 +29,8 @@ def text_of(value: Any) -> str:
         return moment_text(value)
     if isinstance(value, timedelta):
         return span_text(value)
+    if isinstance(value, dict):
+        value = ", ".join(f"{name} {one}" for name, one in value.items())
     if isinstance(value, list | tuple) and all(isinstance(one, str) for one in value):
         value = ", ".join(value)
     return _harmless(value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value))
