@@ -48,7 +48,14 @@ def alerts(
 
     topics, found = read_rules(rules)
     job = Alerts(
-        lake=lake, topics=topics, rules=found, to=to, url=reading.url, name=name, group=name, options=reading.options
+        lake=lake,
+        topics=topics,
+        rules=found,
+        to=to,
+        url=reading.found_beside_environment(),
+        name=name,
+        group=name,
+        options=reading.options,
     )
     console = Console(file=sys.stderr)
     spark = start_spark(console, Lake.create(lake), name, reading.master)

@@ -61,8 +61,8 @@ def metrics(
 
     console = Console(file=sys.stderr)
     job = Metrics(
-        lake=lake, topics=topics, journal=journal, to=to, url=reading.url, window=window, watermark=watermark,
-        name=name, group=name, options=reading.options,
+        lake=lake, topics=topics, journal=journal, to=to, url=reading.found_beside_environment(),
+        window=window, watermark=watermark, name=name, group=name, options=reading.options,
     )  # fmt: skip
     spark = start_spark(console, Lake.create(lake), name, reading.master)
     stop = Event()

@@ -2,7 +2,7 @@
 
 import asyncio
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 
@@ -11,11 +11,13 @@ from penstock.cli.progress import progress
 from penstock.cli.saying import warn
 from penstock.cli.servers import HERE, At, Server
 from penstock.errors import MigrationError
-from penstock.jobs.migration import Migrated
 from penstock.jobs.old_jobs import Bands
-from penstock.jobs.queue import JobQueue
 from penstock.message.wire import Wire
 from penstock.process import stopped_by_signals
+
+if TYPE_CHECKING:
+    from penstock.jobs.migration import Migrated
+    from penstock.jobs.queue import JobQueue
 
 _MOST_SHOWN = 20
 
@@ -90,7 +92,7 @@ def migrate(
 
 async def _migrated(
     queue: str, old: OldQueue, bands: Bands, *, group: str, dialect: str, server: Server, dry: bool, follow: bool
-) -> Migrated:
+) -> "Migrated":
     app = server.app()
     if dialect != "native":
         for lane in app.jobs(queue).topics:
@@ -99,7 +101,7 @@ async def _migrated(
         return await _run(app.jobs(queue, group=group), old, bands, dry=dry, follow=follow)
 
 
-async def _run(queue: JobQueue, old: OldQueue, bands: Bands, *, dry: bool, follow: bool) -> Migrated:
+async def _run(queue: "JobQueue", old: OldQueue, bands: Bands, *, dry: bool, follow: bool) -> "Migrated":
     with progress("moving") as show:
         job = queue.migration(old, bands, show)
         loop = asyncio.get_running_loop()
@@ -107,7 +109,7 @@ async def _run(queue: JobQueue, old: OldQueue, bands: Bands, *, dry: bool, follo
             return await job.run(trial=dry, follow=follow)
 
 
-def _show(done: Migrated, old: OldQueue) -> None:
+def _show(done: "Migrated", old: OldQueue) -> None:
     rows = [(count, f"to {lane}") for lane, count in sorted(done.lanes.items())]
     rows += [
         (done.scheduled, "waiting for their time"),

@@ -50,7 +50,15 @@ def archive(
         raise UsageError("Name at least one topic to archive.")
     from penstock.spark.pipelines.archive import Archive
 
-    job = Archive(lake=lake, topics=topics, url=reading.url, group=group, name=name, dead=dead, options=reading.options)
+    job = Archive(
+        lake=lake,
+        topics=topics,
+        url=reading.found_beside_environment(),
+        group=group,
+        name=name,
+        dead=dead,
+        options=reading.options,
+    )
     console = Console(file=sys.stderr)
     spark = start_spark(console, Lake.create(lake), name, reading.master)
     stop, started = Event(), time.monotonic()

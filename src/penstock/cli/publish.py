@@ -43,7 +43,7 @@ class Envelope:
     once: Annotated[bool, Parameter(negative=(), show_default=False)] = False
     """Have each stored once, also if an answer of the server is lost on the way."""
 
-    headers: Annotated[tuple[str, ...], Parameter(name=["--header", "-H"])] = ()
+    headers: Annotated[tuple[str, ...], Parameter(name=["--header", "-H"], negative=(), show_default=False)] = ()
     """Like source=shop; may be given several times."""
 
     delay: Span | None = None

@@ -11,6 +11,7 @@ from rich.console import Console
 from penstock.cli.moments import Moment
 from penstock.cli.progress import progress
 from penstock.cli.saying import warn
+from penstock.cli.servers import HERE, At
 from penstock.errors import SetupError
 from penstock.lake.selection import Selection
 
@@ -53,9 +54,9 @@ def replay(
     selection: Annotated[Choice | None, Parameter(name="*")] = None,
     to: str | None = None,
     group: str | None = None,
-    url: str | None = None,
     rate: float | None = None,
     dry_run: Annotated[bool, Parameter(negative=())] = False,
+    server: At = HERE,
 ) -> None:
     """Bring messages back from a lake to a topic: in order, and each once per replay, however often it is interrupted.
 
@@ -69,8 +70,6 @@ def replay(
         The topic; without it, each message goes to the topic it came from.
     group
         Only this group of the topic gets them; without it, every group does.
-    url
-        The server, instead of $PENSTOCK_URL.
     rate
         At most so many messages per second.
     dry_run
@@ -78,6 +77,7 @@ def replay(
     """
     console = Console(file=sys.stderr)
     chosen = selection or Choice()
+    url = None if dry_run else server.found_beside_environment()
     job = _replay_of(lake=lake, id=id, to=to, group=group, selection=chosen.selection(), url=url, rate=rate)
     with job.choose() as found:
         if dry_run:

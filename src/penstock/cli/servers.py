@@ -45,6 +45,12 @@ class Server:
             )
         return contexts.url(name), f"context {name!r}"
 
+    def found_beside_environment(self) -> str | None:
+        """Its URL; None if $PENSTOCK_URL has it, where Spark finds it by itself, and does not show it to anybody."""
+        self.address()
+        url, source = self.found()
+        return None if source == f"${URL_VARIABLE}" else url
+
     def address(self) -> Address:
         """Where it is; printing it shows no password."""
         url, source = self.found()

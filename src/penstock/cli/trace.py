@@ -1,21 +1,20 @@
-"""`penstock trace`: the life of one message, from a lake and, if asked, from the server. Needs no Spark."""
+"""`penstock trace`: the life of one message, from the server, from a lake, or from both. Needs no Spark."""
 
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from penstock.backend.address import Address, parse
-from penstock.backend.embedded import EmbeddedServer
-from penstock.backend.redis.blocking import BlockingLink
 from penstock.cli.moments import Span
 from penstock.cli.printing import Form, print_rows
-from penstock.errors import LakeError
-from penstock.lake import Lake
-from penstock.lake.trace import WITHIN, Event
-from penstock.lake.trace import trace as life_of
+from penstock.cli.servers import HERE, At, Server
+from penstock.cli.usage import NotThereError, UsageError
 from penstock.message.ids import canonical
-from penstock.whereabouts import whereabouts
+
+if TYPE_CHECKING:
+    from penstock.whereabouts import Sighting
 
 _COLUMNS = ("at", "what", "topic", "group", "entry_id", "attempt", "detail", "source")
 
@@ -24,43 +23,70 @@ def trace(
     id: str,
     /,
     *,
-    lake: Path,
-    url: str | None = None,
+    lake: Path | None = None,
     journal: str = "journal",
-    within: Span = WITHIN,
+    within: Span | None = None,
     output: Form = None,
+    server: At = HERE,
 ) -> None:
     """Say what became of a message: published, tried, dead, replayed, in order of time, and where each is written.
+
+    Without a lake the server is asked; with one, the server is asked too if --url or --context names it.
 
     Parameters
     ----------
     id
         The message's UUID.
     lake
-        The lake's directory.
-    url
-        A server, to say also where the message is now. Nothing is changed there.
+        The directory of a lake, which remembers more than the server does, and for longer.
     journal
         The topic with the journal of attempts, if it is in the lake.
     within
-        How long after its publication attempts are looked for in the journal; of a message that died, up to the end.
+        How long after its publication attempts are looked for in the journal, a day unless given; of a message that
+        died, up to the end.
     """
-    opened = Lake.open(lake)
-    found = life_of(opened, canonical(id) or id, journal=journal, within=within)
-    if url is not None:
-        found = found.beside(_on_server(parse(url, source="option --url"), found.id, found.entries))
-    if found.events:
-        print_rows(map(asdict, found.events), output, _COLUMNS)
+    uuid = canonical(id)
+    if uuid is None:
+        raise UsageError(f"{id!r} is no UUID of a message.")
+    if lake is not None:
+        terms = {"journal": journal} if within is None else {"journal": journal, "within": within}
+        _from_lake(uuid, lake, server, terms, output)
+        return
+    found = [{**asdict(one), "source": "server"} for one in _on_server(server.address(), uuid, ())]
+    if not found:
+        raise NotThereError(
+            f"the server knows nothing of message {uuid}: it was settled and trimmed, or never published; a lake may"
+            " remember it, see --lake"
+        )
+    print_rows(found, output, _COLUMNS)
+
+
+def _from_lake(id: str, path: Path, server: Server, terms: dict[str, Any], output: str | None) -> None:
+    from penstock.lake import Lake
+    from penstock.lake.trace import Event
+    from penstock.lake.trace import trace as life_of
+
+    lake = Lake.open(path)
+    found = life_of(lake, id, **terms)
+    is_asked = server.url is not None or server.context is not None
+    if is_asked:
+        sightings = _on_server(server.address(), found.id, found.entries)
+        found = found.beside([Event(**asdict(one), source="server") for one in sightings])
     cost = f"{found.opened:,} of {found.files:,} files of the lake were opened"
     if not found.events:
-        place = "the lake" if url is None else "the lake, nor on the server,"
-        raise LakeError(f"message {found.id} is not in {place} {opened.path} as far as it was archived; {cost}")
+        place = "the lake, nor on the server," if is_asked else "the lake"
+        raise NotThereError(f"message {found.id} is not in {place} {lake.path} as far as it was archived; {cost}")
+    print_rows(map(asdict, found.events), output, _COLUMNS)
     print(cost, file=sys.stderr)
 
 
-def _on_server(address: Address, id: str, known: Sequence[tuple[str, str]]) -> list[Event]:
+def _on_server(address: Address, id: str, known: Sequence[tuple[str, str]]) -> "list[Sighting]":
+    from penstock.backend.embedded import EmbeddedServer
+    from penstock.backend.redis.blocking import BlockingLink
+    from penstock.whereabouts import whereabouts
+
     if address.kind == "embedded":
         with EmbeddedServer.start(address.directory, ephemeral=address.ephemeral) as server:
             return _on_server(parse(server.url), id, known)
     with BlockingLink.open(address) as link:
-        return [Event(**asdict(sighting), source="server") for sighting in whereabouts(link, id, known)]
+        return list(whereabouts(link, id, known))
