@@ -8,12 +8,13 @@ from typing import NoReturn
 from cyclopts import App, CycloptsError
 
 from penstock import __version__
-from penstock.cli.usage import INTERRUPTED, UNHEARD, USAGE, UsageError, code_of
+from penstock.cli.usage import EXIT_CODES, INTERRUPTED, UNHEARD, USAGE, UsageError, code_of
 from penstock.errors import PenstockError
 
 app = App(
     name="penstock",
-    help="Dependable messaging on Redis and Valkey Streams.",
+    help="Dependable messaging on Redis and Valkey Streams.\n\nExit codes:\n"
+    + "\n".join(f"{code:>5}  {meaning}" for code, meaning in EXIT_CODES.items()),
     version=f"penstock {__version__}",
     help_format="plaintext",
 )

@@ -1,20 +1,4 @@
-"""How a command ends, for the shell, and what it raises to end so.
-
-====  ==================================================================================================
-code  meaning
-====  ==================================================================================================
-0     done; of an empty answer too
-1     it could not be done: one line on stderr says what happened, and what to do
-2     the command line makes no sense
-3     what was asked for by name is not there: a topic, a group, a message, a job, a context
-4     the server cannot be reached
-5     nothing was changed, since what it would lose or redeliver needs --yes
-130   Ctrl-C
-141   whoever read the output has left, as `| head` does; nothing is said of it
-====  ==================================================================================================
-
-Commands that run until they are stopped (up, run, serve) end with 0 if they were asked to stop, by Ctrl-C too.
-"""
+"""How a command ends, for the shell, and what it raises to end so. `penstock --help` has the table below."""
 
 from penstock.errors import (
     CursorNotFoundError,
@@ -24,7 +8,18 @@ from penstock.errors import (
     ServerUnreachableError,
 )
 
-COULD_NOT, USAGE, NOT_FOUND, UNREACHABLE, UNCONFIRMED, INTERRUPTED, UNHEARD = 1, 2, 3, 4, 5, 130, 141
+DONE, COULD_NOT, USAGE, NOT_FOUND, UNREACHABLE, UNCONFIRMED, INTERRUPTED, UNHEARD = 0, 1, 2, 3, 4, 5, 130, 141
+
+EXIT_CODES = {
+    DONE: "done, with or without anything to show",
+    COULD_NOT: "it could not be done; a line on stderr says why",
+    USAGE: "the command line makes no sense",
+    NOT_FOUND: "what it names is not there",
+    UNREACHABLE: "the server cannot be reached",
+    UNCONFIRMED: "nothing was changed: what would be lost needs --yes",
+    INTERRUPTED: "Ctrl-C; of what runs until it is stopped, 0",
+    UNHEARD: "whoever read its output has left, as head does",
+}
 
 
 class UsageError(Exception):

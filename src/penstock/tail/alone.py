@@ -53,7 +53,7 @@ class LoneReader:
     ) -> None:
         if self._ahead is not None:
             self._ahead.cancel()
-            await asyncio.wait([self._ahead])
+            await asyncio.gather(self._ahead, return_exceptions=True)  # nobody asks any more what became of it
         if self._bell is not None:
             self._bell.close()
 
