@@ -1,20 +1,15 @@
 """`penstock trace`: the life of one message, from the server, from a lake, or from both. Needs no Spark."""
 
 import sys
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from penstock.backend.address import Address, parse
 from penstock.cli.moments import Span
 from penstock.cli.printing import Form, print_rows
 from penstock.cli.servers import HERE, At, Server
 from penstock.cli.usage import NotThereError, UsageError
 from penstock.message.ids import canonical
-
-if TYPE_CHECKING:
-    from penstock.whereabouts import Sighting
 
 _COLUMNS = ("at", "what", "topic", "group", "entry_id", "attempt", "detail", "source")
 
@@ -52,7 +47,9 @@ def trace(
         terms = {"journal": journal} if within is None else {"journal": journal, "within": within}
         _from_lake(uuid, lake, server, terms, output)
         return
-    found = [{**asdict(one), "source": "server"} for one in _on_server(server.address(), uuid, ())]
+    from penstock.cli.seeing import seen_on
+
+    found = [{**asdict(one), "source": "server"} for one in seen_on(server.address(), uuid)]
     if not found:
         raise NotThereError(
             f"the server knows nothing of message {uuid}: it was settled and trimmed, or never published; a lake may"
@@ -62,6 +59,7 @@ def trace(
 
 
 def _from_lake(id: str, path: Path, server: Server, terms: dict[str, Any], output: str | None) -> None:
+    from penstock.cli.seeing import seen_on
     from penstock.lake import Lake
     from penstock.lake.trace import Event
     from penstock.lake.trace import trace as life_of
@@ -70,7 +68,7 @@ def _from_lake(id: str, path: Path, server: Server, terms: dict[str, Any], outpu
     found = life_of(lake, id, **terms)
     is_asked = server.url is not None or server.context is not None
     if is_asked:
-        sightings = _on_server(server.address(), found.id, found.entries)
+        sightings = seen_on(server.address(), found.id, found.entries)
         found = found.beside([Event(**asdict(one), source="server") for one in sightings])
     cost = f"{found.opened:,} of {found.files:,} files of the lake were opened"
     if not found.events:
@@ -78,15 +76,3 @@ def _from_lake(id: str, path: Path, server: Server, terms: dict[str, Any], outpu
         raise NotThereError(f"message {found.id} is not in {place} {lake.path} as far as it was archived; {cost}")
     print_rows(map(asdict, found.events), output, _COLUMNS)
     print(cost, file=sys.stderr)
-
-
-def _on_server(address: Address, id: str, known: Sequence[tuple[str, str]]) -> "list[Sighting]":
-    from penstock.backend.embedded import EmbeddedServer
-    from penstock.backend.redis.blocking import BlockingLink
-    from penstock.whereabouts import whereabouts
-
-    if address.kind == "embedded":
-        with EmbeddedServer.start(address.directory, ephemeral=address.ephemeral) as server:
-            return _on_server(parse(server.url), id, known)
-    with BlockingLink.open(address) as link:
-        return list(whereabouts(link, id, known))
