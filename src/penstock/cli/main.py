@@ -27,14 +27,15 @@ app.command(
     "penstock.cli.run:run",
     name="run",
     help="Run the handlers of an app until SIGTERM or Ctrl-C, then drain; asked twice, end at once."
-    "\n\nExit code 0: drained. 1: it could not start, or did not end in time. 2: the command line makes no sense.",
+    "\n\nExit code 0: drained. 1: it could not start, or did not end in time. 2: the command line makes no sense."
+    " 4: the server cannot be reached.",
 )
 app.command(
     "penstock.cli.serve:serve",
     name="serve",
     help="Serve topics over HTTP: followed as server-sent events, published to by POST."
     "\n\nExit code 0: asked to stop, and stopped. 1: it could not start, or did not end in time. 2: the command line"
-    " makes no sense.",
+    " makes no sense. 4: the server cannot be reached.",
 )
 app.command("penstock.cli.publish:publish", name="publish", help="Publish a message, or one for each line of stdin.")
 app.command("penstock.cli.tail:tail", name="tail", help="Show what is in topics, and what comes.")
