@@ -117,6 +117,11 @@ def test_wrong_arguments_and_what_is_not_there(
     assert complaint in penstock.refused(*arguments, code=code)
 
 
+def test_half_an_answer_does_not_look_like_a_whole_one(penstock: CommandLine) -> None:
+    fill(penstock, "orders", 1)
+    assert penstock("tail", "nowhere", "-o", "json", code=3).out == ""
+
+
 def test_a_server_that_cannot_be_reached_is_exit_code_4(unreachable: CommandLine) -> None:
     for arguments in (("tail", "orders"), ("tail", "orders", "--follow"), ("get", "1-1"), ("ls",)):
         unreachable.refused(*arguments, code=4)

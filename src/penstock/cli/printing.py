@@ -74,8 +74,10 @@ def printing(form: str | None, columns: Sequence[str], *, live: bool = False) ->
     printer: Printer = (_LiveTable if live and chosen(form) == "table" else kinds[chosen(form)])(columns)
     try:
         yield printer
-    finally:
+    except KeyboardInterrupt:
         printer.end()
+        raise
+    printer.end()  # not if it failed: half an answer must not look like a whole one
 
 
 def chosen(form: str | None) -> str:
