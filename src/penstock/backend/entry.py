@@ -192,6 +192,25 @@ class Letter(Struct, frozen=True):
     """Why this one cannot be opened, if so; its record then holds nothing but that."""
 
 
+class Waiting(Struct, frozen=True):
+    """A delivery that is parked."""
+
+    due: datetime
+    """When its next attempt is, by the server's clock."""
+
+    attempt: int
+    """The number that one will carry; 1 if it was put aside before its first."""
+
+    origin: str
+    """The entry id it has, or once had, in the topic; of one that never was there, an id that no entry has."""
+
+    reason: str
+    """Why the last attempt failed; empty if there was none."""
+
+    raw: Sequence[bytes]
+    """Fields and values as they will be on the retry stream, with Penstock's own bookkeeping."""
+
+
 class Replayed(Struct, frozen=True):
     """What became of a replay: every letter's id is in one of these."""
 
