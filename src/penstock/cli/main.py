@@ -89,6 +89,13 @@ pipeline.command(
     "\n\nExit code 0: done, or stopped. 1: it failed, or could not start. 2: the command line makes no sense.",
 )
 app.command(pipeline)
+dead = App(name=("dead", "dlq"), help="Dead letters: what groups gave up.", help_format="plaintext")
+dead.command("penstock.cli.dead:ls", name="ls", help="List the dead letters of a topic, or which topics have any.")
+dead.command("penstock.cli.dead:show", name="show", help="Say all that is known of a dead letter.")
+dead.command("penstock.cli.dead:replay", name="replay", help="Give dead letters back to the groups that gave them up.")
+dead.command("penstock.cli.dead_edit:edit", name="edit", help="Mend a dead letter, and give it back as a new message.")
+dead.command("penstock.cli.dead:purge", name="purge", help="Throw dead letters away for good.")
+app.command(dead)
 job = App(name="job", help="Jobs of a queue.", help_format="plaintext")
 job.command(
     "penstock.cli.migrate:migrate",
