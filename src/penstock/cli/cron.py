@@ -3,8 +3,11 @@
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeVar
 
+from penstock.cli.confirming import Yes, only_tried
 from penstock.cli.printing import Form, print_rows
 from penstock.cli.servers import HERE, At, Server, ask
+from penstock.cli.shown import moment_text
+from penstock.cli.usage import NotThereError
 
 if TYPE_CHECKING:
     from penstock.jobs.schedules import Schedules, ScheduleState
@@ -35,6 +38,7 @@ def pause(queue: str, name: str, /, *, server: At = HERE) -> None:
     name
         The schedule's.
     """
+    _known(queue, name, server)
     _ask(queue, server, lambda schedules: schedules.pause(name))
 
 
@@ -48,10 +52,11 @@ def resume(queue: str, name: str, /, *, server: At = HERE) -> None:
     name
         The schedule's.
     """
+    _known(queue, name, server)
     _ask(queue, server, lambda schedules: schedules.resume(name))
 
 
-def rm(queue: str, name: str, /, *, server: At = HERE) -> None:
+def rm(queue: str, name: str, /, *, yes: Yes = False, server: At = HERE) -> None:
     """Forget a schedule that no code declares any more. One that a running worker declares begins anew.
 
     Parameters
@@ -61,7 +66,19 @@ def rm(queue: str, name: str, /, *, server: At = HERE) -> None:
     name
         The schedule's.
     """
+    state = _known(queue, name, server)
+    if not yes:
+        only_tried(f"forget schedule {name!r} of queue {queue!r}, and that it ticked up to {moment_text(state.last)}")
     _ask(queue, server, lambda schedules: schedules.forget(name))
+
+
+def _known(queue: str, name: str, server: Server) -> "ScheduleState":
+    found = _ask(queue, server, lambda schedules: schedules.list())
+    for state in found:
+        if state.name == name:
+            return state
+    names = ", ".join(state.name for state in found) or "none"
+    raise NotThereError(f"queue {queue!r} has no schedule {name!r}: there are {names}")
 
 
 def _ask(queue: str, server: Server, what: "Callable[[Schedules], Awaitable[T]]") -> T:

@@ -97,6 +97,18 @@ dead.command("penstock.cli.dead_edit:edit", name="edit", help="Mend a dead lette
 dead.command("penstock.cli.dead:purge", name="purge", help="Throw dead letters away for good.")
 app.command(dead)
 job = App(name="job", help="Jobs of a queue.", help_format="plaintext")
+job.command("penstock.cli.jobs:ls", name="ls", help="List the jobs of a queue that are not done.")
+job.command("penstock.cli.jobs:show", name="show", help="Say all that is known of a job.")
+job.command("penstock.cli.jobs:stats", name="stats", help="Say how many jobs wait, run and are dead, lane by lane.")
+job.command("penstock.cli.job_acts:enqueue", name="enqueue", help="Have a job done by a worker of a queue.")
+job.command("penstock.cli.jobs:result", name="result", help="Wait until a job is done, and print what it returned.")
+job.command("penstock.cli.job_acts:cancel", name="cancel", help="See that jobs are not done.")
+job.command("penstock.cli.job_acts:retry", name="retry", help="Try failed or dead jobs again now.")
+job.command("penstock.cli.job_acts:run", name="run", help="Have jobs done now that wait for their time.")
+job.command("penstock.cli.job_acts:priority", name="priority", help="Move a job to another lane.")
+job.command("penstock.cli.jobs:pause", name="pause", help="Have the workers of a queue begin no more jobs.")
+job.command("penstock.cli.jobs:resume", name="resume", help="Have the workers of a queue begin jobs again.")
+job.command("penstock.cli.jobs:drain", name="drain", help="Wait until no job of a queue is queued or runs.")
 job.command(
     "penstock.cli.migrate:migrate",
     name="migrate",
