@@ -68,6 +68,8 @@ class GroupView(Struct, frozen=True):
     paused: bool
     last_delivered: str
     consumers: tuple[ConsumerView, ...]
+    read: int | None = None
+    """How many of the topic's `published` the group was given; None if the server lost count."""
 
 
 class Pin(Struct, frozen=True):
@@ -89,6 +91,9 @@ class TopicView(Struct, frozen=True):
     at: datetime | None
     exists: bool
     length: int = 0
+    published: int = 0
+    """How many entries were ever added, also those that are gone by now."""
+
     first_id: str | None = None
     last_id: str | None = None
     epoch: str | None = None
@@ -156,6 +161,7 @@ def view(facts: TopicFacts) -> TopicView:
         at=facts.now,
         exists=facts.exists,
         length=facts.length,
+        published=facts.entries_added,
         first_id=facts.first_id,
         last_id=facts.last_id if facts.exists else None,
         epoch=facts.epoch,
@@ -187,6 +193,7 @@ def _group(group: GroupFacts) -> GroupView:
         paused=group.paused,
         last_delivered=group.last_delivered,
         consumers=tuple(ConsumerView(one.name, one.pending, one.idle) for one in group.consumers),
+        read=group.entries_read,
     )
 
 
