@@ -59,8 +59,8 @@ def top(
         raise UsageError("--every is a span of time of at least 10ms.")
     if count is not None and (count < 1 or once):
         raise UsageError("--count is a number of at least 1, and cannot go with --once.")
-    looks = 1 if once else count
-    is_live = chosen(output) == "table" and looks != 1 and _can_be_redrawn()
+    looks, is_table = 1 if once else count, chosen(output) == "table"
+    is_live = is_table and looks != 1 and _can_be_redrawn()
 
     async def watch(app: "Penstock") -> None:
         with _view(str(server.address())) if is_live else _lines(output) as show:
@@ -68,7 +68,7 @@ def top(
             while looks is None or done < looks:
                 await asyncio.sleep(every.total_seconds())
                 now = await _look(app, topics)
-                show(rows_of(before, now, sort))
+                show(rows_of(before, now, sort, for_people=is_table))
                 before, done = now, done + 1
 
     ask(server, watch)
