@@ -129,6 +129,7 @@ cron.command("penstock.cli.cron:resume", name="resume", help="Have a schedule ti
 cron.command("penstock.cli.cron:rm", name="rm", help="Forget a schedule that no code declares any more.")
 app.command(cron)
 app.command("penstock.cli.top:top", name="top", help="Watch topics and groups: rates, lag, and what is left to do.")
+app.command("penstock.cli.bench:bench", name="bench", help="Measure your server: plain commands beside Penstock.")
 app.command("penstock.cli.trace:trace", name="trace", help="Say what became of a message, from publishing to now.")
 app.command("penstock.cli.worker:worker", name="worker", show=False)
 
