@@ -2,11 +2,12 @@
 
 from datetime import timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from penstock.cli.moments import Span
-from penstock.lake import Lake
-from penstock.lake.compaction import compact as compact_files
-from penstock.lake.retention import drop_days, sweep
+
+if TYPE_CHECKING:
+    from penstock.lake import Lake
 
 
 def compact(*, lake: Path, grace: Span = timedelta(hours=1)) -> None:
@@ -19,6 +20,9 @@ def compact(*, lake: Path, grace: Span = timedelta(hours=1)) -> None:
     grace
         How long files that are no part of the lake any more are kept, for readers that have listed them.
     """
+    from penstock.lake import Lake
+    from penstock.lake.compaction import compact as compact_files
+
     opened = Lake.open(lake)
     done = compact_files(opened)
     print(f"{done.files_before:,} files became {done.files_after:,}; {done.duplicates:,} duplicates removed")
@@ -39,12 +43,17 @@ def drop(*, lake: Path, older_than: Span, topic: str | None = None, grace: Span 
     grace
         How long their files are kept, for readers that have listed them.
     """
+    from penstock.lake import Lake
+    from penstock.lake.retention import drop_days
+
     opened = Lake.open(lake)
     rows = drop_days(opened, older_than=older_than, topic=topic)
     print(f"{rows:,} rows left the lake")
     _sweep(opened, grace)
 
 
-def _sweep(lake: Lake, grace: timedelta) -> None:
+def _sweep(lake: "Lake", grace: timedelta) -> None:
+    from penstock.lake.retention import sweep
+
     if swept := sweep(lake, grace=grace):
         print(f"{swept:,} files that were no part of it any more are deleted")

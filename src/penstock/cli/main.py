@@ -131,6 +131,14 @@ app.command(cron)
 app.command("penstock.cli.top:top", name="top", help="Watch topics and groups: rates, lag, and what is left to do.")
 app.command("penstock.cli.bench:bench", name="bench", help="Measure your server: plain commands beside Penstock.")
 app.command("penstock.cli.trace:trace", name="trace", help="Say what became of a message, from publishing to now.")
+app.command(
+    "penstock.cli.completion:completion",
+    name="completion",
+    help="Print the script by which bash, zsh or fish completes commands and options."
+    "\n\nbash: penstock completion bash > ~/.local/share/bash-completion/completions/penstock"
+    "\n\nzsh: penstock completion zsh > _penstock, in a directory of $fpath"
+    "\n\nfish: penstock completion fish > ~/.config/fish/completions/penstock.fish",
+)
 app.command("penstock.cli.worker:worker", name="worker", show=False)
 
 
