@@ -4,9 +4,9 @@ import pytest
 import redis
 
 from penstock.backend import keys
-from penstock.backend.address import parse
 from penstock.cli import bench_sides
 from penstock.cli.bench_topic import bench_topic
+from penstock.cli.servers import Server
 from penstock.errors import PublishError, TopicError
 from tests.support.command_line import CommandLine
 
@@ -56,12 +56,14 @@ def test_every_message_is_written_and_settled(penstock: CommandLine, client: red
     assert list(seen.values()) == [2500, 2500]
 
 
-def test_what_is_there_is_not_touched(penstock: CommandLine, client: redis.Redis) -> None:
-    assert penstock.url is not None
-    client.set(keys.groups("mine"), "x")
-    with pytest.raises(TopicError, match="nothing is measured where data is"), bench_topic(parse(penstock.url), "mine"):
+@pytest.mark.parametrize("key", ["mine", keys.dead("mine")])
+def test_what_is_there_is_not_touched(penstock: CommandLine, client: redis.Redis, key: str) -> None:
+    client.xadd(key, {"payload": "1"})
+    before = everything(client)
+    server = Server(url=penstock.url)
+    with pytest.raises(TopicError, match="nothing is measured where data is"), bench_topic(server, "mine"):
         pytest.fail("it began")
-    assert client.get(keys.groups("mine")) == b"x"
+    assert everything(client) == before
 
 
 def test_a_measurement_that_fails_cleans_up_too(

@@ -79,7 +79,7 @@ def _running(server: Server) -> Iterator[Server]:
 def _by_hand(server: Server, messages: int, size: int) -> Rates:
     from penstock.backend.redis.blocking import BlockingLink
 
-    with bench_topic(server.address()) as topic, BlockingLink.open(server.address()) as link:
+    with bench_topic(server) as topic, BlockingLink.open(server.address()) as link:
         return {
             _RAW_PUBLISH: publish_raw(link, topic, messages, size),
             _RAW_CONSUME: consume_raw(link, topic, messages),
@@ -87,7 +87,7 @@ def _by_hand(server: Server, messages: int, size: int) -> Rates:
 
 
 def _through_penstock(server: Server, messages: int, size: int) -> Rates:
-    with bench_topic(server.address()) as many, bench_topic(server.address()) as each:
+    with bench_topic(server) as many, bench_topic(server) as each:
 
         async def measure(app: "Penstock") -> Rates:
             return {
