@@ -130,8 +130,9 @@ def test_a_letter_is_edited_by_its_body(penstock: CommandLine, client: redis.Red
     ids = bury(penstock, "mail", [{"n": 1}, {"n": 2}, {"n": 3}])
     file = tmp_path / "body.json"
     file.write_text('{"n": 20}')
-    for id, body, stdin in ((ids[0], '{"n": 10}', ""), (ids[1], f"@{file}", ""), (ids[2], "-", '{"n": 30}')):
-        (done,) = penstock("dead", "edit", "orders", id, "--body", body, stdin=stdin).rows
+    given = (("--body", '{"n": 10}'), ("--file", str(file)), ("-f", "-"))
+    for id, body in zip(ids, given, strict=True):
+        (done,) = penstock("dead", "edit", "orders", id, *body, stdin='{"n": 30}').rows
         assert (done["edited_from"], done["group"], done["id"] != id) == (id, "mail", True)
         last = retried(client, "mail")[-1]
         assert (last[b"id"].decode(), last[b"type"], last[b"key"]) == (done["id"], b"Order", b"k")
@@ -162,7 +163,7 @@ def test_a_letter_is_edited_in_an_editor(penstock: CommandLine, client: redis.Re
     assert "ended with exit code 3" in penstock.refused("dead", "edit", "orders", id, code=1)
     acts(editor, 'echo "{oops" > "$2"')
     line = penstock.refused("dead", "edit", "orders", id, code=2)
-    kept = Path(line.partition("--body @")[2].partition(". See")[0])
+    kept = Path(line.partition("--file ")[2].partition(". See")[0])
     assert kept.read_text() == "{oops\n"
     kept.unlink()
     assert client.xlen(keys.dead("orders")) == 1
@@ -171,11 +172,11 @@ def test_a_letter_is_edited_in_an_editor(penstock: CommandLine, client: redis.Re
     assert [fields[b"payload"] for fields in retried(client, "mail")] == [b'{"total":1}']
 
 
-def test_bytes_are_edited_as_text(penstock: CommandLine, client: redis.Redis, editor: Path) -> None:
-    (id,) = bury(penstock, "mail", [b"plain [text]"])
-    acts(editor, 'sed -i s/plain/other/ "$2"')
+def test_bytes_are_edited_as_they_are(penstock: CommandLine, client: redis.Redis, editor: Path) -> None:
+    (id,) = bury(penstock, "mail", [b"plain \xff"])
+    acts(editor, 'LC_ALL=C sed -i s/plain/other/ "$2"')
     penstock("dead", "edit", "orders", id)
-    assert [fields[b"payload"] for fields in retried(client, "mail")] == [b"other [text]"]
+    assert [fields[b"payload"] for fields in retried(client, "mail")] == [b"other \xff"]
 
 
 def test_a_message_that_several_groups_gave_up_is_edited_for_one(penstock: CommandLine, client: redis.Redis) -> None:
@@ -211,8 +212,9 @@ def test_what_is_no_json_or_no_file_is_refused(
     for name in ("VISUAL", "EDITOR"):
         monkeypatch.delenv(name, raising=False)
     assert "set $EDITOR" in penstock.refused("dead", "edit", "orders", id, code=2)
-    assert "no JSON" in penstock.refused("dead", "edit", "orders", id, "--body", "{", code=2)
-    assert "cannot be read" in penstock.refused("dead", "edit", "orders", id, "--body", "@/nonexistent", code=2)
+    assert "cannot be read as JSON" in penstock.refused("dead", "edit", "orders", id, "--body", "{", code=2)
+    assert "No such file" in penstock.refused("dead", "edit", "orders", id, "--file", "/nonexistent", code=2)
+    assert "given twice" in penstock.refused("dead", "edit", "orders", id, "--body", "1", "--file", "x", code=2)
     assert client.xlen(keys.dead("orders")) == 1
 
 

@@ -48,13 +48,13 @@ async def die(job: JobDelivery[Any]) -> None:
 def test_a_job_is_enqueued_as_it_was_asked_for(penstock: CommandLine, client: redis.Redis, tmp_path: Path) -> None:
     file, id = tmp_path / "body.json", new_id()
     file.write_text('{"from": "file"}')
-    how = ("--kind", "Resize", "--priority", "high", "--id", id, "--metadata", "a=b", "--metadata", "c=d=e")
+    how = ("--kind", "Resize", "--priority", "high", "--id", id, "--header", "a=b", "-H", "c=d=e")
     assert enqueue(penstock, '{"n": 1}', *how) == id
     ((_, fields),) = client.xrange("{images}:high")
     assert (fields[b"id"].decode(), fields[b"type"], fields[b"payload"]) == (id, b"Resize", b'{"n":1}')
     assert json.loads(fields[b"headers"]) == {"a": "b", "c": "d=e"}
-    enqueue(penstock, f"@{file}", "--delay", "1h")
-    (done,) = penstock("job", "enqueue", "images", "-", "--at", "+2h", stdin="[1]").rows
+    penstock("job", "enqueue", "images", "--file", str(file), "--delay", "1h")
+    (done,) = penstock("job", "enqueue", "images", "--file", "-", "--at", "+2h", stdin="[1]").rows
     assert done["due"] is not None
     assert {json.dumps(row["payload"]) for row in penstock("job", "ls", "images", "--status", "scheduled").rows} == {
         '{"from": "file"}', "[1]",
@@ -173,9 +173,10 @@ def test_jobs_of_another_dialect_are_written_and_read(penstock: CommandLine, cli
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (("enqueue", "images"), "BODY"),
-        (("enqueue", "images", "{"), "{ is no JSON"),
-        (("enqueue", "images", "1", "--metadata", "x"), "NAME=VALUE"),
+        (("enqueue", "images"), "a job needs a body"),
+        (("enqueue", "images", "{"), "cannot be read as JSON"),
+        (("enqueue", "images", "1", "--file", "x"), "given twice"),
+        (("enqueue", "images", "1", "--header", "x"), "NAME=VALUE"),
         (("enqueue", "images", "1", "--delay", "1h", "--at", "+1h"), "give one of them"),
         (("enqueue", "images", "1", "--delay", "soon"), "no span of time"),
         (("enqueue", "images", "1", "--priority", "urgent"), "--priority"),

@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.cli.given import Given, parsed, text_given
+from penstock.cli.given import Body, File, body_given, json_of
 from penstock.cli.letters import letters_of, the_one
 from penstock.cli.printing import Form, print_one
 from penstock.cli.servers import HERE, At, ask
@@ -28,7 +28,8 @@ def edit(
     id: str,
     /,
     *,
-    body: Given | None = None,
+    body: Body = None,
+    file: File = None,
     group: str | None = None,
     output: Form = None,
     server: At = HERE,
@@ -45,17 +46,23 @@ def edit(
     id
         The message's UUID, or the letter's own id.
     body
-        The new body as JSON, @FILE, or - for standard input; without it, an editor opens.
+        The new body, as JSON. Without it, and without --file, an editor opens.
+    file
+        The new body is what is in this file; - is stdin.
     group
         The group that gave it up, if several did.
     """
+    given = body_given(body, file)
     letter = ask(server, lambda app: the_one(letters_of(app, topic), topic, id, group))
-    former, is_text = _body_of(letter)
-    text = text_given(body) if body is not None else _from_editor(former)
-    if body is None and text.strip() in ("", former.strip()):
-        print("Nothing was changed.")
-        return
-    changed: Any = text.encode() if is_text else _json(text, keep=body is None)
+    former, is_plain = _body_of(letter)
+    if given is None:
+        text = _from_editor(former)
+        if text.strip() in (b"", former.strip()):
+            print("Nothing was changed.")
+            return
+    else:
+        text = given
+    changed: Any = text if is_plain else _json(text, keep=given is None)
 
     async def give_back(app: "Penstock") -> str | None:
         return await letters_of(app, topic).edit(letter, changed)
@@ -67,21 +74,21 @@ def edit(
     print_one(facts, output)
 
 
-def _json(text: str, *, keep: bool) -> Any:
+def _json(text: bytes, *, keep: bool) -> Any:
     """What was written, as JSON. If it is none, it is kept in a file: it was work."""
     try:
-        return parsed(text, "the body")
+        return json_of(text)
     except UsageError as error:
         if not keep:
             raise
-        handle, file = tempfile.mkstemp(prefix="penstock-", suffix=".json", text=True)
-        with os.fdopen(handle, "w", encoding="utf-8") as kept:
+        handle, file = tempfile.mkstemp(prefix="penstock-", suffix=".json")
+        with os.fdopen(handle, "wb") as kept:
             kept.write(text)
-        raise UsageError(f"{error} It is kept: mend it, and give --body @{file}.") from None
+        raise UsageError(f"{error} It is kept: mend it, and give --file {file}.") from None
 
 
-def _body_of(letter: "Letter") -> tuple[str, bool]:
-    """As text to be edited; and whether it is plain text, not JSON. Of one that cannot be read, whatever is there."""
+def _body_of(letter: "Letter") -> tuple[bytes, bool]:
+    """As it is to be edited, and whether it is bytes instead of JSON. Of one that cannot be read, what is there."""
     import msgspec
 
     from penstock.message.fields import PAYLOAD
@@ -91,23 +98,23 @@ def _body_of(letter: "Letter") -> tuple[str, bool]:
         body = Wire().unpack(letter.topic, letter.entry_id, letter.raw).body
     except MalformedError:
         fields = dict(zip(letter.raw[::2], letter.raw[1::2], strict=False))
-        return fields.get(PAYLOAD, b"").decode(errors="backslashreplace"), False
+        return fields.get(PAYLOAD, b""), False
     if isinstance(body, bytes):
-        return body.decode(errors="backslashreplace"), True
-    return msgspec.json.format(msgspec.json.encode(body), indent=2).decode() + "\n", False
+        return body, True
+    return msgspec.json.format(msgspec.json.encode(body), indent=2) + b"\n", False
 
 
-def _from_editor(text: str) -> str:
+def _from_editor(body: bytes) -> bytes:
     editor = os.environ.get("VISUAL") or os.environ.get("EDITOR")
     if not editor:
-        raise UsageError("there is no editor: set $EDITOR, or give --body.")
+        raise UsageError("there is no editor: set $EDITOR, or give --body or --file.")
     with tempfile.TemporaryDirectory(prefix="penstock-") as directory:
         file = Path(directory, "body.json")
-        file.write_text(text, encoding="utf-8")
+        file.write_bytes(body)
         try:
             ended = subprocess.run([*shlex.split(editor), str(file)], check=False).returncode
         except OSError as error:
             raise EditorFailedError(f"the editor {editor!r} cannot be started: {error}") from None
         if ended:
             raise EditorFailedError(f"the editor {editor!r} ended with exit code {ended}; nothing was changed")
-        return file.read_text(encoding="utf-8")
+        return file.read_bytes()

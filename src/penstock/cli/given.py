@@ -1,46 +1,46 @@
-"""Bodies and pairs, as they are given on the command line."""
+"""Bodies and headers, as they are given on the command line."""
 
-import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias
 
+import msgspec
 from cyclopts import Parameter
 
 from penstock.cli.usage import UsageError
 
-Given: TypeAlias = Annotated[str, Parameter(allow_leading_hyphen=True)]
-"""The type of an argument for `text_given`: - and -1 are no options."""
+Body: TypeAlias = Annotated[str | None, Parameter(allow_leading_hyphen=True)]
+"""For an argument that is a body: `body: Body = None`. -1 is one, and no option."""
+
+File: TypeAlias = Annotated[Path | None, Parameter(name=["--file", "-f"], allow_leading_hyphen=True)]
+"""For an argument that is a file with a body in it: `file: File = None`; - is stdin."""
 
 
-def text_given(given: str) -> str:
-    """The argument itself; what is in a file, for @FILE; or standard input, for -."""
-    if given == "-":
-        return sys.stdin.read()
-    if given.startswith("@"):
-        try:
-            return Path(given[1:]).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise UsageError(f"{given[1:]} cannot be read: {error}.") from None
-    return given
-
-
-def json_given(given: str) -> Any:
-    """The same, as JSON."""
-    return parsed(text_given(given), given)
-
-
-def parsed(text: str, source: str) -> Any:
-    """As JSON; `source` says in the error where it is from."""
+def body_given(body: str | None, file: Path | None) -> bytes | None:
+    """The one that was given, as it is; None if none was."""
+    if body is not None and file is not None:
+        raise UsageError("the body is given twice, as an argument and as --file: give one of them.")
+    if body is not None:
+        return body.encode(errors="surrogateescape")
+    if file is None:
+        return None
     try:
-        return json.loads(text)
-    except ValueError as error:
-        raise UsageError(f"{source if len(source) < 80 else 'the body'} is no JSON: {error}.") from None
+        return sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{file} cannot be read: {error.strerror}.") from error
 
 
-def pairs_given(option: str, given: Sequence[str]) -> dict[str, str]:
+def json_of(body: bytes) -> Any:
+    try:
+        return msgspec.json.decode(body)
+    except (UnicodeDecodeError, msgspec.DecodeError) as error:
+        raise UsageError(f"the body cannot be read as JSON: {error}.") from error
+
+
+def headers_given(headers: Sequence[str]) -> dict[str, str]:
     """NAME=VALUE, each."""
-    if wrong := [one for one in given if not one.partition("=")[0] or "=" not in one]:
-        raise UsageError(f"{option} is given as NAME=VALUE, not as {wrong[0]!r}.")
-    return {name: value for name, _, value in (one.partition("=") for one in given)}
+    for header in headers:
+        if "=" not in header:
+            raise UsageError(f"a header is NAME=VALUE, not {header!r}.")
+    return dict(header.split("=", 1) for header in headers)

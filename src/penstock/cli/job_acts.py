@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from penstock.cli.confirming import Yes, only_tried
-from penstock.cli.given import Given, json_given, pairs_given
+from penstock.cli.given import Body, File, body_given, headers_given, json_of
 from penstock.cli.moments import Moment, Span
 from penstock.cli.printing import Form, print_one, print_rows
 from penstock.cli.queues import USUAL, As, Lane, Manner, ask_queue
@@ -42,15 +42,16 @@ class Asked:
     id: str | None = None
     """Its UUID; without it, one is made up."""
 
-    metadata: tuple[str, ...] = ()
-    """NAME=VALUE, more than once if need be."""
+    headers: Annotated[tuple[str, ...], Parameter(name=["--header", "-H"])] = ()
+    """The job's metadata, like source=shop; may be given several times."""
 
 
 def enqueue(
     queue: str,
-    body: Given,
+    body: Body = None,
     /,
     *,
+    file: File = None,
     asked: Annotated[Asked, Parameter(name="*")] = Asked(),  # noqa: B008 - frozen
     output: Form = None,
     manner: As = USUAL,
@@ -63,9 +64,14 @@ def enqueue(
     queue
         The queue's name.
     body
-        JSON, @FILE, or - for standard input.
+        What is to be done, as JSON.
+    file
+        The body is what is in this file; - is stdin.
     """
-    content, headers = json_given(body), pairs_given("--metadata", asked.metadata)
+    given, headers = body_given(body, file), headers_given(asked.headers)
+    if given is None:
+        raise UsageError("a job needs a body: give it, or --file.")
+    content = json_of(given)
     if asked.delay is not None and asked.at is not None:
         raise UsageError("--delay and --at both say when: give one of them.")
 
