@@ -9,6 +9,10 @@ LEAVES = [
     ["topic", "info"], ["topic", "trim"], ["topic", "export"], ["topic", "import"], ["topic", "rm"], ["topic", "adopt"],
     ["group", "ls"], ["group", "info"], ["group", "pending"], ["group", "reset"], ["group", "claim"], ["group", "ack"],
     ["group", "rm"], ["context", "ls"], ["context", "add"], ["cron", "ls"], ["cron", "rm"],
+    ["dead", "ls"], ["dead", "show"], ["dead", "replay"], ["dead", "edit"], ["dead", "purge"],
+    ["job", "ls"], ["job", "show"], ["job", "stats"], ["job", "enqueue"], ["job", "result"], ["job", "cancel"],
+    ["job", "retry"], ["job", "run"], ["job", "priority"], ["job", "pause"], ["job", "drain"],
+    ["top"], ["bench"], ["completion"],
 ]  # fmt: skip
 
 

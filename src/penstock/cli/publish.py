@@ -4,12 +4,12 @@ import asyncio
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import msgspec
 from cyclopts import Parameter
 
+from penstock.cli.given import Body, File, body_given, headers_given
 from penstock.cli.moments import Span
 from penstock.cli.printing import Form, printing
 from penstock.cli.progress import progress
@@ -49,22 +49,16 @@ class Envelope:
     delay: Span | None = None
     """Let it appear on the topic only after this long, like 10m."""
 
-    def parsed_headers(self) -> dict[str, str]:
-        for header in self.headers:
-            if "=" not in header:
-                raise UsageError(f"a header is NAME=VALUE, not {header!r}.")
-        return dict(header.split("=", 1) for header in self.headers)
-
 
 Lines: TypeAlias = Iterator[list[bytes]]
 
 
 def publish(
     topic: str,
-    body: str | None = None,
+    body: Body = None,
     /,
     *,
-    file: Annotated[Path | None, Parameter(name=["--file", "-f"], allow_leading_hyphen=True)] = None,
+    file: File = None,
     text: Annotated[bool, Parameter(negative=(), show_default=False)] = False,
     envelope: Annotated[Envelope | None, Parameter(name="*")] = None,
     output: Form = None,
@@ -84,33 +78,19 @@ def publish(
         Bodies are plain text, no JSON.
     """
     said = envelope or Envelope()
-    bodies = _bodies(body, file)
-    if bodies is None and said.id is not None:
+    given = body_given(body, file)
+    if given is None and said.id is not None:
         raise UsageError("--id is the id of one message: give its body, or --file.")
     with connected(server) as (app, runner), printing(output, _COLUMNS, live=True) as printer:
         sender = _Sender(app, topic, said, is_text=text)
         with progress("publishing") as show:
-            for some in _lines() if bodies is None else [bodies]:
+            for some in _lines() if given is None else [[given]]:
                 for row in runner.run(sender.send(some)):
                     printer.write(row)
                 sys.stdout.flush()
                 show(sender.sent)
     if sender.failed:
         raise PublishError(f"{sender.failed:,} of {sender.seen:,} messages were not published: see above")
-
-
-def _bodies(body: str | None, file: Path | None) -> list[bytes] | None:
-    """The one that was given; None if it is the lines of stdin."""
-    if body is not None and file is not None:
-        raise UsageError("the body is given twice, as an argument and as --file: give one of them.")
-    if body is not None:
-        return [body.encode(errors="surrogateescape")]
-    if file is None:
-        return None
-    try:
-        return [sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()]
-    except OSError as error:
-        raise UsageError(f"{file} cannot be read: {error.strerror}.") from error
 
 
 def _lines() -> Lines:
@@ -133,7 +113,7 @@ class _Sender:
         self.seen = self.sent = self.failed = 0
         self._bus = app.bus(topic)
         self._said = said
-        self._headers = said.parsed_headers()
+        self._headers = headers_given(said.headers)
         self._is_text = is_text
 
     async def send(self, bodies: Sequence[bytes]) -> list[dict[str, Any]]:
