@@ -144,10 +144,11 @@ def test_a_job_moves_to_another_lane(penstock: CommandLine) -> None:
 
 def test_a_queue_is_held_and_counted_lane_by_lane(penstock: CommandLine) -> None:
     enqueue(penstock, "1", "--priority", "high")
+    enqueue(penstock, "2", "--delay", "1h")
     penstock("job", "pause", "images")
     rows = penstock("job", "stats", "images").rows
-    assert [(row["priority"], row["queued"], row["paused"]) for row in rows] == [
-        ("high", 1, True), ("normal", 0, True), ("low", 0, True),
+    assert [(row["priority"], row["queued"], row["scheduled"], row["paused"]) for row in rows] == [
+        ("high", 1, 0, True), ("normal", 0, 1, True), ("low", 0, 0, True),
     ]  # fmt: skip
     penstock("job", "resume", "images")
     assert {row["paused"] for row in penstock("job", "stats", "images").rows} == {False}

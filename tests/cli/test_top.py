@@ -85,7 +85,7 @@ def test_one_look_tells_lag_and_rates(penstock: CommandLine, client: redis.Redis
     rows = {row["topic"]: row for row in penstock("top", "--once", "--every", "20ms").rows}
     assert (rows["orders"]["group"], rows["orders"]["lag"], rows["orders"]["pending"]) == ("mail", 2, 1)
     assert (rows["orders"]["published_rate"], rows["orders"]["read_rate"]) == (0.0, 0.0)
-    assert rows["empty"]["group"] is None
+    assert (rows["empty"]["group"], rows["empty"]["lag"]) == (None, None)
     assert [row["topic"] for row in penstock("top", "orders", "--once", "--every", "20ms").rows] == ["orders"]
 
 
@@ -112,7 +112,8 @@ def test_elsewhere_all_rows_are_written_at_each_look(penstock: CommandLine, clie
     fill(client)
     assert len(penstock("top", "--count", "3", "--every", "10ms").rows) == 6
     out = penstock("top", "--count", "2", "--every", "10ms", "-o", "table").out
-    assert out.count("┃ topic ") == 2
+    assert out.count("topic ") == 2
+    assert max(map(len, out.splitlines())) <= 80
     lines = penstock("top", "orders", "--count", "2", "--every", "10ms", "-o", "csv").out.splitlines()
     assert (lines[0].split(",")[:3], len(lines)) == (["at", "topic", "group"], 3)
 

@@ -283,7 +283,7 @@ KEEP_OFF_THE_TOPIC = {
     "promote", "begin_head", "fail_head", "take_turn", "keep_turn", "leave_turn", "unsubscriptions", "read_dead",
     "read_dead, backwards", "count_dead", "replay_dead", "purge_dead", "copy_dead", "bound_dead", "claim_handling",
     "release_handling", "pause", "resume", "register", "join", "leave", "note_partitions", "renumber_partitions",
-    "is_paused", "read_parked",
+    "is_paused", "read_parked", "count_parked",
 }  # fmt: skip
 
 
@@ -313,6 +313,7 @@ AUXILIARY: list[tuple[Callable[[str], str], str]] = [
     (keys.later, "promote_later"),
     (keys.dead, "promote_later"),
     (lambda t: keys.parked(t, "g"), "read_parked"),
+    (lambda t: keys.parked(t, "g"), "count_parked"),
     (keys.dead, "read_dead"),
     (keys.dead, "read_dead, backwards"),
     (keys.dead, "count_dead"),

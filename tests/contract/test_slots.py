@@ -85,6 +85,7 @@ async def live(backend: Any, topic: str, group: str) -> None:
     letters = [DeadLetter(entries[7], "why")]
     assert await backend.settle(topic, group, "a", parked=parks, dead=letters) == Settled(6)
     assert [one.attempt for one in await backend.read_parked(topic, group)] == [2] * 5
+    assert await backend.count_parked(topic, group) == 5
     assert (await backend.promote(topic, group))[0] == 4
     again = await backend.read_new(retry, group, "a", 4, NOW)
     back = await backend.reclaim_idle(retry, group, "b", NOW, 1)

@@ -73,6 +73,7 @@ VERBS: dict[str, Call] = {
     "renew": lambda b, t: b.renew(t, "g", "c", ["1-1"]),
     "release": lambda b, t: b.release(t, "g", "c", ["1-1"]),
     "promote": lambda b, t: b.promote(t, "g"),
+    "count_parked": lambda b, t: b.count_parked(t, "g"),
     "read_parked": lambda b, t: b.read_parked(t, "g"),
     "read_dead": lambda b, t: b.read_dead(t),
     "read_dead, backwards": lambda b, t: b.read_dead(t, backwards=True),

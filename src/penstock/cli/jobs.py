@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from penstock.jobs.job import Job
     from penstock.jobs.queue import JobQueue
 
-_COLUMNS = ("id", "kind", "status", "priority", "attempt", "enqueued", "due", "worker", "error")
+_COLUMNS = ("id", "kind", "status", "priority", "due", "error")
 _LANE_COLUMNS = ("priority", "lane", "queued", "scheduled", "running", "dead", "paused")
 _LOOK_SECONDS = 0.5
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from penstock.delivery.letters import DeadLetters, Letter
     from penstock.events import Listener
 
-COLUMNS = ("id", "group", "attempts", "last", "reason", "error", "letter_id")
+COLUMNS = ("id", "group", "attempts", "last", "reason")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -172,7 +172,8 @@ class _Table:
         table = Table(show_header=any(name.strip() for name in self._columns))
         for number, name in enumerate(self._columns):
             is_right = bool(self._rows) and all(is_number(row[number]) for row in self._rows)
-            table.add_column(name, justify="right" if is_right else "left")
+            # An id is there to be copied: others give way to it, and nothing that is folded is lost.
+            table.add_column(name, justify="right" if is_right else "left", no_wrap=name == "id", overflow="fold")
         for row in self._rows:
             table.add_row(*map(shown, row))
         Console().print(table)

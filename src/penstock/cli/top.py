@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 from cyclopts import Parameter
 
 from penstock.cli.moments import Span
-from penstock.cli.printing import Form, chosen, print_rows, printing
+from penstock.cli.printing import Form, chosen, printing
 from penstock.cli.servers import HERE, At, ask
 from penstock.cli.shown import shown
 from penstock.cli.top_rows import COLUMNS, Order, Row, rows_of
@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 Show: TypeAlias = Callable[[Sequence[Row]], None]
 
 _LEAST = timedelta(milliseconds=10)
-_FRAME_LINES = 5
+_FRAME_LINES = 6
+_HEADS = {"published_rate": "in/s", "read_rate": "read/s", "consumers": "readers"}
+_TEXTS = ("topic", "group", "note")
 
 
 def top(
@@ -92,7 +94,9 @@ def _can_be_redrawn() -> bool:
 def _lines(form: str | None) -> Iterator[Show]:
     """All rows at each look; a table of its own for each, in that form."""
     if chosen(form) == "table":
-        yield lambda rows: print_rows(rows, "table", COLUMNS)
+        from rich.console import Console
+
+        yield lambda rows: Console().print(_drawn(rows))
         return
     with printing(form, ("at", *COLUMNS)) as printer:
 
@@ -112,18 +116,27 @@ def _view(place: str) -> Iterator[Show]:
 
     console = Console()
     with Live(console=console, screen=True, auto_refresh=False) as live:
-        yield lambda rows: live.update(_drawn(rows, place, console.height - _FRAME_LINES), refresh=True)
+
+        def show(rows: Sequence[Row]) -> None:
+            some = rows[: max(1, console.height - _FRAME_LINES)]
+            more = f", and {len(rows) - len(some):,} more" if len(rows) > len(some) else ""
+            live.update(_drawn(some, f"{place}: {len(some):,} groups of topics{more}"), refresh=True)
+
+        yield show
 
 
-def _drawn(rows: Sequence[Row], place: str, room: int) -> "Table":
-    """As many rows as there is room for; how many are left out is said."""
+def _drawn(rows: Sequence[Row], title: str | None = None) -> "Table":
+    """Narrow enough for a terminal of 80 columns, unless names are long."""
+    from rich import box
     from rich.table import Table
 
-    left_out = max(0, len(rows) - max(1, room))
-    more = f", and {left_out:,} more" if left_out else ""
-    table = Table(title=f"{place}: {len(rows) - left_out:,} groups of topics{more}", expand=True, title_justify="left")
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.pad_edge = table.show_edge = False
     for name in COLUMNS:
-        table.add_column(name, justify="left" if name in ("topic", "group", "note") else "right", no_wrap=True)
-    for row in rows[: len(rows) - left_out]:
+        is_text = name in _TEXTS
+        table.add_column(
+            _HEADS.get(name, name), justify="left" if is_text else "right", no_wrap=not is_text, overflow="fold"
+        )
+    for row in rows:
         table.add_row(*(shown(row.get(name)) for name in COLUMNS))
     return table

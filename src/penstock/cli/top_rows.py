@@ -9,8 +9,7 @@ from penstock.overview import GroupView, TopicView
 Order: TypeAlias = Literal["lag", "rate", "name"]
 Row: TypeAlias = dict[str, Any]
 COLUMNS = (
-    "topic", "group", "length", "published_rate", "read_rate", "lag", "behind", "pending", "parked", "ready", "dead",
-    "consumers", "note",
+    "topic", "group", "published_rate", "read_rate", "lag", "behind", "pending", "parked", "dead", "consumers", "note",
 )  # fmt: skip
 
 
@@ -40,7 +39,7 @@ def _of_topic(before: TopicView | None, now: TopicView, *, for_people: bool) -> 
         own = {"read_rate": _rate(read.get(group.name), group.read, seconds), "note": _note(group)}
         yield group.lag.messages or 0, facts | group_row(group, for_people=for_people) | own
     if not now.groups:
-        yield 0, facts
+        yield 0, dict.fromkeys(COLUMNS) | facts
 
 
 def _note(group: GroupView) -> str | None:

@@ -84,6 +84,10 @@ class LooksAfter(Protocol):
         """
         ...
 
+    async def count_parked(self, topic: str, group: str) -> int:
+        """How many deliveries wait for their next attempt, also of a group that nobody has read for yet."""
+        ...
+
     async def consumers(self, stream: str, group: str) -> list[Consumer]:
         """Everybody who reads, or once read, for the group."""
         ...

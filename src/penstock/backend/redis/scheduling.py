@@ -28,7 +28,7 @@ class _Parcel(NamedTuple):
 
 
 class Scheduling(Verbs):
-    """`schedule` and `read_parked` of the Redis backend."""
+    """`schedule`, `read_parked` and `count_parked` of the Redis backend."""
 
     async def schedule(
         self,
@@ -66,6 +66,13 @@ class Scheduling(Verbs):
             if size >= _BYTES_PER_READ or len(words) < 2 * (end - start):
                 break
         return found
+
+    async def count_parked(self, topic: str, group: str) -> int:
+        check_names(topic, group)
+        parked = keys.parked(topic, group)
+        doing = f"cannot count what waits for group {group!r} of {topic!r} in {parked}"
+        count: int = await self._links.command(doing, "ZCARD", parked)
+        return count
 
     def _parcel_of(self, topic: str, message: Message[Any], now: datetime) -> bytes:
         fields = self._wire(topic).pack(message, topic)
