@@ -172,7 +172,7 @@ def view(facts: TopicFacts) -> TopicView:
 def _group(group: GroupFacts) -> GroupView:
     topic = group.topic
     unsettled = (group.oldest_pending, group.next_id, group.retry_origin, group.parked_origin)
-    ages = [age for id in unsettled if id is not None and (age := _age(id, topic.now)) is not None]
+    ages = [age for id in unsettled if id is not None and (age := age_of(id, topic.now)) is not None]
     return GroupView(
         name=group.name,
         topic=topic.topic,
@@ -199,7 +199,7 @@ def lag_of(
     """
     if next_id is None or topic.first_id is None:
         return Lag("exact", 0, 0.0)
-    age = _age(next_id, topic.now)
+    age = age_of(next_id, topic.now)
     seconds = age.total_seconds() if age is not None else None
     first, last = position(topic.first_id), position(last_delivered)
     if last <= first:
@@ -254,7 +254,8 @@ def _pinning_cursors(topic: TopicFacts) -> Iterable[tuple[tuple[int, int], Pin]]
             yield place, Pin("cursor", name, _time((topic.first_id or "0-0") if behind else id))
 
 
-def _age(id: str, now: datetime) -> timedelta | None:
+def age_of(id: str, now: datetime) -> timedelta | None:
+    """How long ago the entry was published; None if its id does not tell."""
     published = _time(id)
     return max(timedelta(0), now - published) if published is not None else None
 

@@ -107,6 +107,7 @@ async def live(backend: Any, topic: str, group: str) -> None:
     await live_watching(backend, topic, f"{group}:2")
     await live_following(backend, topic, group)
     await live_in_lanes(backend, topic, group)
+    await live_examined(backend, topic, group)
     await backend.copy_dead(topic, group, [DeadLetter(entries[0], "why")])
     await live_by_hand(backend, topic, f"{group}:4")
     assert await backend.cut(topic, 1000) == 0
@@ -245,6 +246,16 @@ async def live_watching(backend: Any, topic: str, group: str) -> None:
     assert group in [one.name for one in (await backend.inspect(topic)).groups]
     await backend.speaking({}).aclose()
     await (await backend.another()).aclose()
+
+
+async def live_examined(backend: Any, topic: str, group: str) -> None:
+    assert (await backend.server()).is_cluster
+    assert await backend.gone(topic, ["1-0"]) == {"1-0"}
+    assert await backend.turn(topic, group) is None
+    assert [one.problem for one in await backend.parcels(topic, group)] == [""] * 2
+    assert [one.problem for one in await backend.parcels(topic, None)] == [""]
+    assert {one.found for one in await backend.keys_of(topic, [group])} >= {"stream", "zset", "hash", "set", "string"}
+    assert (await backend.books(topic)).registered
 
 
 async def live_following(backend: Any, topic: str, cursor: str) -> None:

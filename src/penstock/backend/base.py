@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Protocol, Self
 
 from penstock.backend.contract.crons import KeepsCrons
+from penstock.backend.contract.examining import Examines
 from penstock.backend.contract.following import Follows
 from penstock.backend.contract.letters import KeepsLetters
 from penstock.backend.contract.migrating import TakesOver
@@ -38,6 +39,7 @@ class StreamBackend(
     KeepsCrons,
     TakesOver,
     Operates,
+    Examines,
     Protocol,
 ):
     """What the delivery engine needs of a server that keeps streams."""

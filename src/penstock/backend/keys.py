@@ -37,6 +37,7 @@ with, behind `/`, quoted names in which neither `:` nor `/` can occur.
 """
 
 import re
+from collections.abc import Iterable
 from urllib.parse import quote, unquote
 
 from penstock import options
@@ -168,6 +169,16 @@ def turn(topic: str, reader: str) -> str:
 
 def written(topic: str, query: str, batch: int) -> str:
     return _aux(topic, "written", query, str(batch))
+
+
+def types_of(topic: str, names: Iterable[str]) -> dict[str, str]:
+    """What a topic and these groups of it may have beside the stream and its dead letters: key to type."""
+    found = {later(topic): "zset", partitions(topic): "string", paused(topic): "set"}
+    found |= {build(topic): "hash" for build in (cursors, groups, obeyed)}
+    for name in names:
+        found |= {retry(topic, name): "stream", parked(topic, name): "zset", members(topic, name): "zset"}
+        found |= {build(topic, name): "hash" for build in (starts, steals, turn)}
+    return found
 
 
 def home(stream: str) -> str:

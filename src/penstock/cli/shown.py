@@ -1,13 +1,15 @@
 """Values as people read them on a terminal."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
+
+from penstock.message.times import moment_text, span_text
 
 if TYPE_CHECKING:
     from rich.text import Text
 
-_STEPS = ((86400, "d"), (3600, "h"), (60, "m"))
+__all__ = ["is_number", "line_of", "moment_text", "shown", "span_text", "text_of"]
 
 
 def shown(value: Any) -> "Text":
@@ -44,27 +46,6 @@ def line_of(value: Any) -> str:
 def is_number(value: Any) -> bool:
     """Whether it stands at the right of its column; so does nothing at all."""
     return value is None or (isinstance(value, int | float | Decimal) and not isinstance(value, bool))
-
-
-def moment_text(moment: datetime) -> str:
-    """In UTC, to the second."""
-    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z" if moment.tzinfo else str(moment)
-
-
-def span_text(span: timedelta) -> str:
-    """Its two largest units: 350ms, 4.2s, 1m30s, 2d5h."""
-    seconds = span.total_seconds()
-    if seconds < 0:
-        return f"-{span_text(-span)}"
-    if seconds < 1:
-        return f"{seconds * 1000:.0f}ms"
-    if seconds < 60:
-        return f"{seconds:.1f}s"
-    for (size, unit), (below, next_unit) in zip(_STEPS, (*_STEPS[1:], (1, "s")), strict=True):
-        if seconds >= size:
-            rest = int(seconds % size) // below
-            return f"{int(seconds // size)}{unit}" + (f"{rest}{next_unit}" if rest else "")
-    return f"{seconds:.0f}s"
 
 
 def _harmless(text: str) -> str:

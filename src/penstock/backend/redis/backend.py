@@ -15,6 +15,7 @@ from penstock.backend.embedded import EmbeddedServer
 from penstock.backend.redis.crons import Crons
 from penstock.backend.redis.cursors import Cursors
 from penstock.backend.redis.durable import Durable
+from penstock.backend.redis.examining import Examining
 from penstock.backend.redis.following import Following
 from penstock.backend.redis.handled import Handled
 from penstock.backend.redis.inspecting import Inspecting
@@ -59,6 +60,7 @@ class RedisBackend(
     Crons,
     Migrating,
     Operating,
+    Examining,
     StreamBackend,
 ):
     """Every verb of `StreamBackend`; made by `connect` or `from_client`, closed by `aclose` or `async with`."""
