@@ -7,7 +7,7 @@ import pytest
 
 from penstock import Delivery, Reject, Retry
 from penstock.backend import keys
-from penstock.diagnosis.diagnosis import Diagnosis
+from penstock.diagnosis.diagnosis import INVARIANTS, Diagnosis
 from penstock.diagnosis.finding import Finding
 from penstock.errors import GroupMissingError
 from penstock.message.message import Message
@@ -18,7 +18,9 @@ LATER = Retry(attempts=3, initial=timedelta(hours=1), maximum=timedelta(hours=1)
 
 
 async def check(stage: Stage, sample: int = 1000) -> dict[str, Finding]:
-    return {one.rule: one for one in await Diagnosis(stage.app.backend).check(stage.topic, sample)}
+    found = await Diagnosis(stage.app.backend).check(stage.topic, sample)
+    assert {one.rule for one in found} <= set(INVARIANTS)
+    return {one.rule: one for one in found}
 
 
 async def live(stage: Stage) -> None:

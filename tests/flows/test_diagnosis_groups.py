@@ -11,7 +11,7 @@ import pytest
 from penstock import Change, ChangeOptions, Delivery, JobOptions, Priority, Retry
 from penstock.backend import keys
 from penstock.diagnosis.case import Patience
-from penstock.diagnosis.diagnosis import Diagnosis
+from penstock.diagnosis.diagnosis import REASONS, Diagnosis
 from penstock.diagnosis.finding import Finding
 from penstock.errors import ChangeMessageError, GroupMissingError
 from penstock.message.message import Message
@@ -46,6 +46,7 @@ asyncio.run(main())
 async def why(stage: Stage, topic: str = "", group: str | None = "g", patience: Patience = HASTY) -> dict[str, Finding]:
     await asyncio.sleep(0.005)  # so that the one millisecond of HASTY has passed
     found = await Diagnosis(stage.app.backend, patience).why(topic or stage.topic, group)
+    assert {one.rule for one in found} <= set(REASONS)
     return {one.rule: one for one in found}
 
 

@@ -11,7 +11,7 @@ import pytest
 import redis
 
 from penstock.backend.redis import RedisBackend
-from penstock.diagnosis.diagnosis import Diagnosis
+from penstock.diagnosis.diagnosis import DOCTORS, Diagnosis
 from penstock.diagnosis.finding import Finding
 from tests.support.servers import Server, redis_binary, valkey_binary
 
@@ -43,7 +43,9 @@ def start(request: pytest.FixtureRequest) -> Iterator[Start]:
 async def found(server: Server) -> dict[str, Finding]:
     """By rule; the version is what it is, and looked at by itself."""
     async with await RedisBackend.connect(server.url) as backend:
-        return {one.rule: one for one in await Diagnosis(backend).doctor() if one.rule != "version"}
+        findings = await Diagnosis(backend).doctor()
+    assert {one.rule for one in findings} <= set(DOCTORS)
+    return {one.rule: one for one in findings if one.rule != "version"}
 
 
 async def test_a_server_that_is_well_set_up_is_healthy(start: Start) -> None:

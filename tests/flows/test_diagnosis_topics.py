@@ -9,7 +9,7 @@ import pytest
 from penstock import Delivery
 from penstock.backend import keys
 from penstock.diagnosis.case import Patience
-from penstock.diagnosis.diagnosis import Diagnosis
+from penstock.diagnosis.diagnosis import DOCTORS, Diagnosis
 from penstock.diagnosis.finding import Finding
 from penstock.errors import ConfigurationError
 from penstock.message.message import Message
@@ -24,6 +24,7 @@ async def doctor(stage: Stage, patience: Patience = HASTY) -> dict[str, Finding]
     """What is said of this test's own topic."""
     await asyncio.sleep(0.005)  # so that the one millisecond of HASTY has passed
     found = await Diagnosis(stage.app.backend, patience).doctor()
+    assert {one.rule for one in found} <= set(DOCTORS)
     return {one.rule: one for one in found if one.subject.startswith(stage.topic)}
 
 

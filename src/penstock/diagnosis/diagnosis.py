@@ -24,6 +24,28 @@ DOCTORS = (
 )
 """The rules that `doctor` has findings of."""
 
+REASONS = (
+    *("disk", "memory", "replication", "no-groups", "later"),
+    *("paused", "nobody-reads", "owner-dead", "ghosts", "poison", "trimmed", "spark-trimmed"),
+    *("retries-later", "starved", "behind", "dead", "unsettled", "settled"),
+)
+"""Those of `why`."""
+
+INVARIANTS = (
+    "types",
+    "registry",
+    "epochs",
+    "notes",
+    "orphans",
+    "positions",
+    "entries",
+    "retries",
+    "parked",
+    "dead",
+    "ghosts",
+)
+"""Those of `check`."""
+
 _AT_ONCE = 16
 _LANES = ("high", "normal", "low")
 _PAGE = 20
