@@ -1,6 +1,7 @@
 """`penstock doctor`, `why` and `check`: what they print for people and programs, and how they end."""
 
 import asyncio
+import shlex
 import subprocess
 import sys
 from collections.abc import Awaitable, Callable
@@ -126,6 +127,49 @@ def test_why_tells_of_a_group_and_of_a_topic(penstock: CommandLine, client: redi
     client.xgroup_setid("orders", "g", "$")
     done = penstock("why", "orders")
     assert (done.out, done.err) == ("", "penstock: nothing keeps orders\n")
+
+
+def test_a_group_is_paused_and_resumed(penstock: CommandLine, unreachable: CommandLine, client: redis.Redis) -> None:
+    assert "no group 'g'" in penstock.refused("group", "pause", "orders", "g", code=3)
+    prepared(penstock, orders)
+    penstock("group", "pause", "orders", "g")
+    assert client.smembers(keys.paused("orders")) == {b"g"}
+    for _ in range(2):
+        penstock("group", "resume", "orders", "g")
+        assert client.smembers(keys.paused("orders")) == set()
+    for verb in ("pause", "resume"):
+        unreachable.refused("group", verb, "orders", "g", code=4)
+        penstock.refused("group", verb, "orders", code=2)
+
+
+def test_what_mends_it_does(penstock: CommandLine, client: redis.Redis) -> None:
+    """Remedies that are commands of ours are run as they are written."""
+
+    async def stuck(app: Penstock) -> list[str]:
+        await orders(app, 4)
+        return [entry.id for entry in await app.backend.read_new("orders", "g", "gone", 3, NOW)]
+
+    ids = prepared(penstock, stuck)
+    client.xdel("orders", ids[0])
+    client.srem(keys.TOPICS, "orders")
+    client.sadd(keys.paused("orders"), "g")
+    mend(penstock, "paused", "why", "orders")
+    mend(penstock, "ghosts", "why", "orders", "--quiet", "1ms")
+    mend(penstock, "registry", "check", "orders")
+    words = remedy(penstock, "owner-dead", "why", "orders", "--quiet", "1ms")
+    # Unless told, it minds only those who were silent for longer than a test takes.
+    assert penstock(*words, "--idle", "1ms").out == "2 entries of 'orders' are free for the workers of group 'g'\n"
+
+
+def remedy(penstock: CommandLine, rule: str, *command: str) -> list[str]:
+    (row,) = (row for row in penstock(*command, code=1).rows if row["rule"] == rule)
+    return shlex.split(row["remedy"].rpartition("penstock ")[2])
+
+
+def mend(penstock: CommandLine, rule: str, *command: str) -> None:
+    penstock(*remedy(penstock, rule, *command))
+    else_wrong = 0 if command[0] == "check" else 1
+    assert rule not in [row["rule"] for row in penstock(*command, code=else_wrong).rows]
 
 
 def test_a_topic_with_a_slash_in_its_name_is_a_topic(penstock: CommandLine, client: redis.Redis) -> None:

@@ -8,7 +8,8 @@ LEAVES = [
     ["publish"], ["tail"], ["get"], ["ls"], ["trace"], ["up"],
     ["topic", "info"], ["topic", "trim"], ["topic", "export"], ["topic", "import"], ["topic", "rm"], ["topic", "adopt"],
     ["group", "ls"], ["group", "info"], ["group", "pending"], ["group", "reset"], ["group", "claim"], ["group", "ack"],
-    ["group", "rm"], ["context", "ls"], ["context", "add"], ["cron", "ls"], ["cron", "rm"],
+    ["group", "rm"], ["group", "pause"], ["group", "resume"],
+    ["doctor"], ["why"], ["check"], ["context", "ls"], ["context", "add"], ["cron", "ls"], ["cron", "rm"],
 ]  # fmt: skip
 
 

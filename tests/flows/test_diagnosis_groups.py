@@ -129,6 +129,14 @@ async def test_a_worker_that_was_killed_is_told_of_with_what_it_holds(stage: Sta
 
 
 @BOTH
+async def test_what_a_consumer_handed_back_when_it_left_is_work_and_no_sign_of_death(stage: Stage) -> None:
+    ids = await fill(stage, 2)
+    await stage.app.backend.read_new(stage.topic, "g", "c", 2, NOW)
+    await stage.app.backend.release(stage.topic, "g", "c", ids)
+    assert set(await why(stage)) == {"nobody-reads"}
+
+
+@BOTH
 async def test_pending_entries_that_are_deleted_are_told_of(stage: Stage) -> None:
     ids = await fill(stage, 4)
     await stage.app.backend.read_new(stage.topic, "g", "c", 4, NOW)
@@ -137,7 +145,7 @@ async def test_pending_entries_that_are_deleted_are_told_of(stage: Stage) -> Non
     stage.admin.xtrim(stage.topic, minid=ids[1], approximate=False)
     finding = (await why(stage))["ghosts"]
     assert finding.what.startswith("2 pending entries at least")
-    assert f"group ack {stage.topic} g {ids[0]} {ids[2]}" in finding.remedy
+    assert f"group ack {stage.topic} g {ids[0]} {ids[2]} --yes" in finding.remedy
 
 
 @BOTH

@@ -280,6 +280,10 @@ class Stored(Struct, frozen=True, gc=False):
     fields: list[bytes]
 
 
+_HANDED_BACK = timedelta(days=300)
+"""Idle for so long is only what was handed back."""
+
+
 class Held(Struct, frozen=True):
     """An entry that a consumer holds."""
 
@@ -290,6 +294,11 @@ class Held(Struct, frozen=True):
 
     deliveries: int
     """How often it was handed out."""
+
+    @property
+    def is_handed_back(self) -> bool:
+        """Its consumer gave it back when it left: whoever reads for the group next takes it over at once."""
+        return self.idle >= _HANDED_BACK
 
 
 class Glimpse(Struct, frozen=True):

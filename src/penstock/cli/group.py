@@ -1,7 +1,6 @@
 """`penstock group`: the groups of a topic, and what each holds."""
 
 from collections.abc import AsyncIterator
-from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
@@ -18,9 +17,6 @@ from penstock.overview import Overview
 if TYPE_CHECKING:
     from penstock.app import Penstock
     from penstock.backend.entry import Held
-
-HANDED_BACK = timedelta(days=300)
-"""What has been idle for longer was handed back by its consumer, and waits for another."""
 
 _PAGE = 1000
 _PENDING_COLUMNS = ("entry_id", "consumer", "idle", "deliveries", "retry", "handed_back")
@@ -114,7 +110,7 @@ async def all_held(
 
 
 def _held_row(stream: str, held: "Held") -> dict[str, Any]:
-    is_back = held.idle >= HANDED_BACK
+    is_back = held.is_handed_back
     return {
         "entry_id": held.id,
         "consumer": held.consumer,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from penstock.backend import keys
 from penstock.backend.facts import position
 from penstock.cli.confirming import Yes, only_tried
-from penstock.cli.group import HANDED_BACK, all_held
+from penstock.cli.group import all_held
 from penstock.cli.looking import count_behind, counted_text, refuse_if_read
 from penstock.cli.moments import Span
 from penstock.cli.places import Place
@@ -109,7 +109,7 @@ async def _claim(app: "Penstock", topic: str, group: str, consumer: str | None, 
     await Overview(app.backend).group(topic, group)
     found: dict[tuple[str, str], list[str]] = defaultdict(list)
     async for stream, held in all_held(app, topic, group, consumer):
-        if idle <= held.idle < HANDED_BACK:
+        if held.idle >= idle and not held.is_handed_back:
             found[stream, held.consumer].append(held.id)
     if not yes:
         would = [f"redeliver {len(ids):,} entries that consumer {name!r} holds" for (_, name), ids in found.items()]

@@ -55,6 +55,8 @@ group.command("penstock.cli.group:pending", name="pending", help="List entries t
 group.command("penstock.cli.group_change:reset", name="reset", help="Have a group go on behind another place.")
 group.command("penstock.cli.group_change:claim", name="claim", help="Free entries that nobody works on any more.")
 group.command("penstock.cli.group_change:ack", name="ack", help="Mark entries as done that consumers hold.")
+group.command("penstock.cli.group_pause:pause", name="pause", help="Have the workers of a group read nothing more.")
+group.command("penstock.cli.group_pause:resume", name="resume", help="Have the workers of a group read again.")
 group.command("penstock.cli.group_change:rm", name="rm", help="Remove a group.")
 app.command(group)
 spark = App(name="spark", help="Streams in and out of Spark.", help_format="plaintext")

@@ -59,11 +59,10 @@ class GroupCase(Struct, frozen=True):
 
     @property
     def is_due(self) -> bool:
-        """There is something to do that nobody does: unread, or ready to be tried again, or due to become so."""
-        due = self.facts.parked_due
-        return bool(
-            self.facts.next_id or self.facts.ready or (due is not None and due < self.now - self.patience.quiet)
-        )
+        """There is something to do: unread, handed back, ready to be tried again, or overdue to become so."""
+        due, left = self.facts.parked_due, any(one.is_handed_back for one in (*self.held, *self.retried))
+        overdue = due is not None and due < self.now - self.patience.quiet
+        return bool(self.facts.next_id or self.facts.ready or left or overdue)
 
     @property
     def is_at_work(self) -> bool:

@@ -47,16 +47,18 @@ def nobody_reads(case: GroupCase) -> Iterator[Finding]:
 def owner_dead(case: GroupCase) -> Iterator[Finding]:
     """Entries are held by somebody who is silent, and whom nobody has relieved."""
     silent = {one.name: one.idle for one in case.facts.consumers if one.idle > case.patience.quiet}
-    left = [one for one in (*case.held, *case.retried) if one.consumer in silent and one.idle > case.patience.quiet]
+    held = [one for one in (*case.held, *case.retried) if not one.is_handed_back]
+    left = [one for one in held if one.consumer in silent and one.idle > case.patience.quiet]
     for name in sorted({one.consumer for one in left}):
         ids = [one.id for one in left if one.consumer == name]
+        claim = _group(case, "claim", "--consumer", name, "--yes")
         yield _finding(
             case,
             "owner-dead",
             f"consumer {name} holds {amount(len(ids), 'entry', 'entries')} at least, and is dead or stuck",
             f"it was last heard of {span_text(silent[name])} ago",
             f"the oldest it holds is {ids[0]}",
-            remedy=f"{RUN}, which takes them over after its lease; at once: {_group(case, 'claim', '--from', name)}",
+            remedy=f"{RUN}, which takes them over after its lease; at once: {claim}",
         )
 
 
@@ -71,7 +73,7 @@ def ghosts(case: GroupCase) -> Iterator[Finding]:
             " stream any more: somebody trimmed or deleted them before they were settled",
             _ids(gone),
             remedy=f"{RUN}, which makes dead letters of them; to forget them: "
-            + _group(case, "ack", *(one.id for one in gone[:_NAMED])),
+            + _group(case, "ack", *(one.id for one in gone[:_NAMED]), "--yes"),
         )
 
 
@@ -87,7 +89,7 @@ def poison(case: GroupCase) -> Iterator[Finding]:
             " whoever handles it",
             f"consumer {one.consumer} holds it now, for {span_text(one.idle)}",
             remedy=f"see it: {command('get', one.id, case.topic.topic)}; to have it handled by nobody:"
-            f" {_group(case, 'ack', one.id)}",
+            f" {_group(case, 'ack', one.id, '--yes')}",
         )
 
 
@@ -130,7 +132,7 @@ def trimmed(case: GroupCase) -> Iterator[Finding]:
             if cursor
             else "it goes on with what is there; what was archived can be brought back:"
         )
-        + f" {command('lake', 'replay', '--lake', 'DIR', '--topic', case.topic.topic)}",
+        + f" {command('lake', 'replay', '--lake', 'DIR', '--id', 'NAME', '--topic', case.topic.topic)}",
     )
 
 
