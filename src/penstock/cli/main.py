@@ -59,6 +59,24 @@ group.command("penstock.cli.group_pause:pause", name="pause", help="Have the wor
 group.command("penstock.cli.group_pause:resume", name="resume", help="Have the workers of a group read again.")
 group.command("penstock.cli.group_change:rm", name="rm", help="Remove a group.")
 app.command(group)
+app.command(
+    "penstock.cli.doctor:doctor",
+    name="doctor",
+    help="Say what is wrong with the server, its topics, and this machine, and what mends it."
+    "\n\nExit code 0: healthy. 1: something is wrong.",
+)
+app.command(
+    "penstock.cli.why:why",
+    name="why",
+    help="Say why a topic, group or message is stuck, and what to do."
+    "\n\nExit code 0: nothing keeps it. 1: something does.",
+)
+app.command(
+    "penstock.cli.check:check",
+    name="check",
+    help="Verify that topics are whole, without changing them."
+    "\n\nExit code 0: everything holds. 1: something does not.",
+)
 spark = App(name="spark", help="Streams in and out of Spark.", help_format="plaintext")
 spark.command(
     "penstock.cli.spark:doctor",
@@ -111,24 +129,6 @@ cron.command("penstock.cli.cron:resume", name="resume", help="Have a schedule ti
 cron.command("penstock.cli.cron:rm", name="rm", help="Forget a schedule that no code declares any more.")
 app.command(cron)
 app.command("penstock.cli.trace:trace", name="trace", help="Say what became of a message, from publishing to now.")
-app.command(
-    "penstock.cli.doctor:doctor",
-    name="doctor",
-    help="Say what is wrong with the server, its topics, and this machine, and what mends it."
-    "\n\nExit code 0: healthy. 1: something is wrong.",
-)
-app.command(
-    "penstock.cli.why:why",
-    name="why",
-    help="Say why a topic, group or message is stuck, and what to do."
-    "\n\nExit code 0: nothing keeps it. 1: something does.",
-)
-app.command(
-    "penstock.cli.check:check",
-    name="check",
-    help="Verify that topics are whole, without changing them."
-    "\n\nExit code 0: everything holds. 1: something does not.",
-)
 app.command("penstock.cli.worker:worker", name="worker", show=False)
 
 
