@@ -93,12 +93,13 @@ class Examining(Verbs):
 
     async def books(self, topic: str) -> Books:
         keys.check_topic(topic)
-        doing = f"cannot look at what is noted of {topic!r}"
+        doing = f"cannot look at what is noted of {topic!r} in "
+        known, asked_to_wait = keys.groups(topic), keys.paused(topic)
         registered, notes, paused, groups = await asyncio.gather(
-            self._links.command(doing, "SISMEMBER", keys.TOPICS, topic),
-            self._links.command(doing, "HGETALL", keys.groups(topic)),
-            self._links.command(doing, "SMEMBERS", keys.paused(topic)),
-            self._links.command(doing, "XINFO", "GROUPS", topic),
+            self._links.command(doing + keys.TOPICS, "SISMEMBER", keys.TOPICS, topic),
+            self._links.command(doing + known, "HGETALL", known),
+            self._links.command(doing + asked_to_wait, "SMEMBERS", asked_to_wait),
+            self._links.command(doing + topic, "XINFO", "GROUPS", topic),
         )
         noted: dict[str, bool] = {}
         for field, note in zip(notes[::2], notes[1::2], strict=True):
@@ -107,7 +108,7 @@ class Examining(Verbs):
         epochs: list[str] = []
         there = {_text(row[1]) for row in groups}
         if keys.OWN_GROUP in there:
-            rows = await self._links.command(doing, "XINFO", "CONSUMERS", topic, keys.OWN_GROUP)
+            rows = await self._links.command(doing + topic, "XINFO", "CONSUMERS", topic, keys.OWN_GROUP)
             names = (_text(row[1]) for row in rows)
             epochs = [name.removeprefix("epoch-") for name in names if name.startswith("epoch-")]
         here = frozenset(there - {keys.OWN_GROUP})
