@@ -9,9 +9,9 @@ PARALLEL ?= -n 3 --dist loadgroup
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: ## A bus on the embedded server, archived by Spark; prints what happened, and that both agree
-	@scripts/bootstrap spark
-	@.venv/bin/penstock demo
+demo: ## A small shop at work: failures, retries, replays, and Spark, which archives it; ends when all adds up
+	@scripts/bootstrap core
+	@.venv/bin/penstock demo --prepare "scripts/bootstrap spark" $(ARGS)
 
 test: ## Run every test, on the embedded Valkey and on the system's Redis
 	@scripts/bootstrap dev

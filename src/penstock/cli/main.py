@@ -23,7 +23,10 @@ app = App(
 # Named by strings, so that only the command that runs is loaded, with all that it imports.
 app.command("penstock.cli.up:up", name="up", help="Run the embedded Valkey server until Ctrl-C.")
 app.command(
-    "penstock.cli.demo:demo", name="demo", help="Publish, read and settle on a server of its own, and reconcile."
+    "penstock.cli.demo.command:demo",
+    name="demo",
+    help="A small shop on a server of its own: watch it work, fail and mend itself, and see that all adds up."
+    "\n\nExit code 0: it does. 1: it does not. 2: the command line makes no sense. 130: interrupted.",
 )
 app.command(
     "penstock.cli.run:run",
