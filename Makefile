@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench bench-peers fault spark-full fmt lock clean
+.PHONY: help demo test check bench bench-peers fault spark-full fmt picture lock clean
 
 PY := .venv/bin/python
 # Narrow a run with: make test ARGS="tests/unit -k uuid"
@@ -46,6 +46,10 @@ fmt: ## Format the code and apply safe fixes
 	@scripts/bootstrap dev
 	@.venv/bin/ruff check --fix --exit-zero --quiet
 	@.venv/bin/ruff format
+
+picture: ## Make docs/images/demo.svg anew, from a real run of the demo
+	@scripts/bootstrap dev
+	@$(PY) scripts/picture.py
 
 lock: ## Pin the newest allowed versions of every dependency (needs uv)
 	@scripts/lock

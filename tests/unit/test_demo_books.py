@@ -46,8 +46,8 @@ FAULTS: dict[str, Callable[[Books], object]] = {
     "billing: handled = charged, each once": lambda kept: kept.charged.update([2]),
     "stock: each change once, in order": lambda kept: kept.seen.reverse(),
     "follower: each order once, in order": lambda kept: kept.followed.insert(1, "5-0"),
-    "parcels, high: enqueued = done": lambda kept: kept.done[Priority.HIGH].update(["c"]),
-    "parcels, low: enqueued = done": lambda kept: kept.done[Priority.LOW].update(["a"]),
+    "parcels high: enqueued = done": lambda kept: kept.done[Priority.HIGH].update(["c"]),
+    "parcels low: enqueued = done": lambda kept: kept.done[Priority.LOW].update(["a"]),
     "shipping: published = handled + dead": lambda kept: kept.handled.update({SHIPPING: 1}),
 }
 

@@ -85,7 +85,7 @@ class Archiving:
                 code = await ended
         if code != 0:
             raise ArchiveFailedError(f"the archive ended with exit code {code}: {last_words(self._place, _ARCHIVE)}")
-        self.state = f"{self.rows:,} entries in the lake"
+        self._tell(f"Spark has brought {self.rows:,} entries to the lake")
 
     def counts(self) -> LakeCounts:
         """Asked of the lake's files by DuckDB: neither Spark nor the server have a part in it."""

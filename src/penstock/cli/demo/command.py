@@ -18,6 +18,7 @@ from rich.console import Console
 
 from penstock.cli.demo.sabotage import Sabotage
 from penstock.cli.demo.script import Script
+from penstock.cli.leaving import stopping_signals
 from penstock.cli.usage import UsageError
 
 _FEWEST = 100
@@ -60,14 +61,14 @@ def demo(
 async def _until_interrupted(script: Script, console: Console) -> signal.Signals | None:
     """Which signal it was; None if it came to its end."""
     caught: list[signal.Signals] = []
-    playing = asyncio.create_task(perform(script, console, live=console.is_terminal))
+    playing = asyncio.create_task(perform(script, console))
 
     def interrupt(number: signal.Signals) -> None:
         if not caught:  # who insists would cut off the clearing up, which takes seconds at most
             playing.cancel()
         caught.append(number)
 
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in stopping_signals():
         asyncio.get_running_loop().add_signal_handler(number, interrupt, number)
     try:
         await playing
@@ -76,15 +77,17 @@ async def _until_interrupted(script: Script, console: Console) -> signal.Signals
     return None
 
 
-async def perform(script: Script, console: Console, *, live: bool) -> None:
+async def perform(script: Script, console: Console) -> None:
     """The whole play. Raises `DemoFailedError` unless everything adds up."""
     console.print("Starting a Valkey server of its own, which keeps nothing …", highlight=False)
     # Late: these take as long to load as the server takes to start, and somebody waits for a sign of life.
     from penstock.backend.embedded import EmbeddedServer
     from penstock.cli.demo.stage import Stage
+    from penstock.cli.demo.view import Showing
 
+    showing = Showing.LIVE if console.is_terminal else Showing.LINES
     started = time.monotonic()
     with EmbeddedServer.start(ephemeral=True) as server, TemporaryDirectory(prefix="penstock-demo-") as place:
-        stage = Stage(script, server.url, Path(place), console, live=live)
+        stage = Stage(script, server.url, Path(place), console, showing)
         stage.view.tell(f"The server is up, after {time.monotonic() - started:.2f} s")
         await stage.perform()

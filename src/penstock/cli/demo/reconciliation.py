@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+from rich import box
 from rich.table import Table
 
 from penstock.cli.demo.archiving import LakeCounts
@@ -50,7 +51,7 @@ def _same(what: str, expected: Sequence[str], found: Sequence[str]) -> Line:
 def _lanes(books: Books) -> Iterator[Line]:
     for lane in Priority:
         enqueued, done = books.enqueued[lane], books.done[lane]
-        what = f"parcels, {lane.value}: enqueued = done"
+        what = f"parcels {lane.value}: enqueued = done"
         yield Line(what, f"{len(enqueued):,}", f"{done.total():,}", enqueued == done)
 
 
@@ -70,8 +71,7 @@ def in_order(entry_ids: Sequence[str]) -> list[str]:
 
 
 def table_of(lines: Sequence[Line]) -> Table:
-    table = Table(title="Does it add up?", title_justify="left", title_style="bold")
-    table.add_column("")
+    table = Table("Does it add up?", box=box.SIMPLE_HEAD)
     table.add_column("expected", justify="right")
     table.add_column("found", justify="right")
     table.add_column("")

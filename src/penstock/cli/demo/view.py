@@ -4,8 +4,10 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from enum import Enum
 from typing import NamedTuple
 
+from rich import box
 from rich.console import Console
 from rich.live import Live
 from rich.panel import Panel
@@ -20,7 +22,15 @@ from penstock.options import Priority
 _FRAME_SECONDS = 0.15
 _LINE_SECONDS = 2.0
 _SAME_LINE_SECONDS = 10.0
-_BAR_WIDTH = 18
+_BAR_WIDTH = 14
+
+
+class Showing(Enum):
+    """How one sees how far everything is. What happens is told in any case."""
+
+    LIVE = "a picture that moves"
+    LINES = "a line now and then"
+    NOT = "not at all"
 
 
 class Row(NamedTuple):
@@ -31,37 +41,44 @@ class Row(NamedTuple):
     total: int
     facts: str
 
+    def __str__(self) -> str:
+        return f"{self.name} {self.done:,}" if self.total else f"{self.name}: {self.facts}"
+
 
 class View:
     """Of one run of the shop."""
 
-    def __init__(self, console: Console, books: Books, *, live: bool) -> None:
+    def __init__(self, console: Console, books: Books, showing: Showing) -> None:
         self._console = console
         self._books = books
-        self._live = live
+        self._showing = showing
         self._started = time.monotonic()
         self.archiving: Archiving | None = None
 
     def tell(self, text: str) -> None:
         """Say what has happened, and when."""
-        self._console.print(f"{self._clock}  {text}", highlight=False, markup=False, soft_wrap=not self._live)
+        self._console.print(
+            f"{self._clock}  {text}", highlight=False, markup=False, soft_wrap=self._showing is not Showing.LIVE
+        )
 
     @asynccontextmanager
     async def shown(self) -> AsyncIterator[None]:
         """Meanwhile one sees how far everything is; what it came to stays on the terminal."""
-        drawing = asyncio.create_task(self._draw() if self._live else self._print_lines())
+        ways = {Showing.LIVE: self._draw, Showing.LINES: self._print_lines, Showing.NOT: asyncio.Event().wait}
+        showing = asyncio.ensure_future(ways[self._showing]())
         try:
             yield
         finally:
-            drawing.cancel()
-            await asyncio.wait([drawing])
+            showing.cancel()
+            await asyncio.wait([showing])
 
     def picture(self) -> Panel:
         """How far everything is."""
         table = Table.grid(padding=(0, 2))
         for row in self._rows():
-            table.add_row(row.name, ProgressBar(max(row.total, 1), row.done, width=_BAR_WIDTH), row.facts)
-        return Panel(table, title=f"A small shop, {self._clock}", title_align="left", expand=False)
+            bar = ProgressBar(max(row.total, 1), row.done, _BAR_WIDTH, complete_style="cyan", finished_style="green")
+            table.add_row(row.name, bar, row.facts)
+        return Panel(table, box.HORIZONTALS, title=f"A small shop, {self._clock}", title_align="left", expand=False)
 
     async def _draw(self) -> None:
         with Live(self.picture(), console=self._console, auto_refresh=False) as live:
@@ -79,11 +96,11 @@ class View:
         while True:
             await asyncio.sleep(_LINE_SECONDS)
             rows = list(self._rows())
-            moved = [f"{row.name} {row.done:,}" for row in rows if row not in shown]
+            moved = [row for row in rows if row not in shown]
             shown = set(rows)
             if moved or (self.archiving is not None and time.monotonic() > due):
                 due = time.monotonic() + _SAME_LINE_SECONDS
-                self.tell(", ".join(moved) or f"lake: {rows[-1].facts}")
+                self.tell(", ".join(map(str, moved or rows[-1:])))
 
     def _rows(self) -> Iterator[Row]:
         books, published = self._books, len(self._books.published)
@@ -97,12 +114,13 @@ class View:
             yield Row("follower", followed, published, f"{followed:,} events, connection {books.connections}")
         yield from map(self._lane, Priority)
         if self.archiving is not None:
-            yield Row("lake", self.archiving.rows, published + len(books.changes), self.archiving.state)
+            rows = self.archiving.rows
+            yield Row("lake", rows, published + len(books.changes) if rows else 0, self.archiving.state)
 
     def _lane(self, lane: Priority) -> Row:
         done, enqueued = len(self._books.done[lane]), len(self._books.enqueued[lane])
         wait = f", in about {1000 * self._books.waited[lane] / done:,.0f} ms" if done else ""
-        return Row(f"parcels, {lane.value}", done, enqueued, f"{done:,} jobs done{wait}")
+        return Row(f"parcels {lane.value}", done, enqueued, f"{done:,} jobs done{wait}")
 
     @property
     def _clock(self) -> str:
