@@ -148,6 +148,18 @@ async def test_spark_has_archived_everything_and_nothing_it_says_spoils_the_view
     assert capfd.readouterr() == ("", "")
 
 
+def test_it_ends_without_a_word_when_nobody_reads_it_any_more() -> None:
+    with subprocess.Popen(
+        [*COMMAND, "--no-archive"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == ""
+        assert process.wait(timeout=20) == 128 + signal.SIGPIPE
+
+
 def test_books_that_do_not_balance_are_exit_code_1() -> None:
     command = [*COMMAND, "--no-archive", "--orders", "100", "--sabotage", "swallow"]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=40, check=False)

@@ -1,7 +1,7 @@
 """`penstock demo`: puts the shop, its lake and its view together, and has the last word.
 
-Exit codes: 0 everything adds up; 1 it does not; 2 the command line makes no sense; 128 and the number of the signal, as
-130 for Ctrl-C, if it was interrupted. Nothing is left running, or lying about, in any case.
+Exit codes: 0 everything adds up; 1 it does not; 2 the command line makes no sense; 130 Ctrl-C, or 128 and the number of
+whatever signal ended it; 141 nobody reads what it says. Nothing is left running, or lying about, in any case.
 """
 
 import asyncio
@@ -22,6 +22,7 @@ from penstock.cli.leaving import stopping_signals
 from penstock.cli.usage import UsageError
 
 _FEWEST = 100
+_UNHEARD = 128 + signal.SIGPIPE
 
 
 def demo(
@@ -50,12 +51,22 @@ def demo(
     """
     if orders < _FEWEST:
         raise UsageError(f"--orders is at least {_FEWEST}, not {orders}: fewer have not enough troubles.")
-    console = Console()
+    console = _Screen()
     script = Script(orders, archive, sabotage, tuple(shlex.split(prepare)))
     interrupted = asyncio.run(_until_interrupted(script, console))
     if interrupted is not None:
         console.print(f"Interrupted by {interrupted.name}. Nothing is left running.", highlight=False)
         sys.exit(128 + interrupted)
+
+
+class _Screen(Console):
+    """Ends us if its reader has left, as `| head` does."""
+
+    def on_broken_pipe(self) -> None:
+        try:
+            super().on_broken_pipe()
+        except SystemExit:
+            raise SystemExit(_UNHEARD) from None
 
 
 async def _until_interrupted(script: Script, console: Console) -> signal.Signals | None:
@@ -73,6 +84,8 @@ async def _until_interrupted(script: Script, console: Console) -> signal.Signals
     try:
         await playing
     except asyncio.CancelledError:
+        if not caught:  # something else ends us: nobody reads what is printed any more
+            raise
         return caught[0]
     return None
 
@@ -85,7 +98,8 @@ async def perform(script: Script, console: Console) -> None:
     from penstock.cli.demo.stage import Stage
     from penstock.cli.demo.view import Showing
 
-    showing = Showing.LIVE if console.is_terminal else Showing.LINES
+    can_draw = console.is_terminal and not console.is_dumb_terminal
+    showing = Showing.LIVE if can_draw else Showing.LINES
     started = time.monotonic()
     with EmbeddedServer.start(ephemeral=True) as server, TemporaryDirectory(prefix="penstock-demo-") as place:
         stage = Stage(script, server.url, Path(place), console, showing)

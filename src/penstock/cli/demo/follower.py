@@ -56,7 +56,7 @@ async def _follow(is_ready: asyncio.Event, address: tuple[str, int], books: Book
                     books.followed.append(data["entry_id"])
                 if books.connections == 1 and len(books.followed) >= breaks_at:
                     break
-        tell(f"The follower's connection broke after {len(books.followed):,} events; it goes on behind the last")
+        tell(f"The follower's connection broke after {len(books.followed):,} events; it goes on from there")
         await asyncio.sleep(_BREATH_SECONDS)
 
 
