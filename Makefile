@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench bench-peers fault spark-full fmt picture lock clean
+.PHONY: help demo test check bench bench-peers fault spark-full fmt lock clean
 
 PY := .venv/bin/python
 # Narrow a run with: make test ARGS="tests/unit -k uuid"
@@ -47,6 +47,7 @@ fmt: ## Format the code and apply safe fixes
 	@.venv/bin/ruff check --fix --exit-zero --quiet
 	@.venv/bin/ruff format
 
+.PHONY: picture
 picture: ## Make docs/images/demo.svg anew, from a real run of the demo
 	@scripts/bootstrap dev
 	@$(PY) scripts/picture.py
