@@ -104,6 +104,11 @@ async def test_an_archive_that_fails_is_told_in_its_own_words(tmp_path: Path) ->
         await archiving.run()
 
 
+def test_a_lake_that_is_not_there_cannot_be_counted(tmp_path: Path) -> None:
+    with pytest.raises(ArchiveFailedError, match=r"the lake cannot be counted: .* is no lake"):
+        Archiving("redis://127.0.0.1:1", tmp_path, (), lambda _: None).counts()
+
+
 @pytest.mark.parametrize("arguments", [["--orders", "5"], ["--orders", "many"], ["--sabotage", "burn"], ["more"]])
 def test_a_command_line_that_makes_no_sense_is_refused(
     arguments: list[str], capsys: pytest.CaptureFixture[str]

@@ -5,13 +5,14 @@ import importlib
 import importlib.util
 import signal
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from penstock.cli.demo.goods import ORDERS, STOCK
 from penstock.cli.demo.programs import last_words, running
-from penstock.errors import PenstockError
+from penstock.errors import LakeError, PenstockError
 
 _INSTALL, _ARCHIVE = "install", "archive"
 _COMMAND = (sys.executable, "-c", "from penstock.cli.main import main; main()")
@@ -63,10 +64,11 @@ class Archiving:
         self._prepare = prepare
         self._tell = tell
         self._target: int | None = None
+        self._moved = time.monotonic()
 
     def end_with(self, rows: int) -> None:
         """Have it end once so many entries are in the lake: no more will come."""
-        self._target = rows
+        self._target, self._moved = rows, time.monotonic()
 
     async def run(self) -> None:
         """Archive until the lake has all there is. Raises `NoSparkError`, or `ArchiveFailedError` with the reason."""
@@ -81,8 +83,10 @@ class Archiving:
             await self._watch(ended)
             if not ended.done():
                 process.send_signal(signal.SIGTERM)
-            async with asyncio.timeout(_END_SECONDS):
-                code = await ended
+            await asyncio.wait([ended], timeout=_END_SECONDS)
+            if not ended.done():
+                raise ArchiveFailedError(f"Spark did not end within {_END_SECONDS:g} s after it was asked to")
+            code = ended.result()
         if code != 0:
             raise ArchiveFailedError(f"the archive ended with exit code {code}: {last_words(self._place, _ARCHIVE)}")
         self._tell(f"Spark has brought {self.rows:,} entries to the lake")
@@ -91,9 +95,12 @@ class Archiving:
         """Asked of the lake's files by DuckDB: neither Spark nor the server have a part in it."""
         from penstock.lake import Lake, tables
 
-        lake = Lake.open(self._lake)
-        (found,) = tables.query(lake, _COUNTS).to_pylist()
-        (sums,) = tables.query(lake, _TAKINGS).to_pylist()
+        try:
+            lake = Lake.open(self._lake)
+            (found,) = tables.query(lake, _COUNTS).to_pylist()
+            (sums,) = tables.query(lake, _TAKINGS).to_pylist()
+        except LakeError as error:
+            raise ArchiveFailedError(f"the lake cannot be counted: {error}") from error
         return LakeCounts(**found, **sums)
 
     async def _install(self) -> None:
@@ -110,12 +117,11 @@ class Archiving:
 
     async def _watch(self, ended: "asyncio.Task[int]") -> None:
         """Look how far it is, until all is there, it has ended, or nothing comes any more."""
-        loop = asyncio.get_running_loop()
-        moved = loop.time()
         while not ended.done() and (self._target is None or self.rows < self._target):
             if (rows := _rows_in(self._lake)) != self.rows:
-                self.rows, self.state, moved = rows, f"{rows:,} entries in the lake", loop.time()
-            if self._target is not None and loop.time() - moved > (_PATIENCE_SECONDS if self.rows else _START_SECONDS):
+                self.rows, self.state, self._moved = rows, f"{rows:,} entries in the lake", time.monotonic()
+            patience = _PATIENCE_SECONDS if self.rows else _START_SECONDS
+            if self._target is not None and time.monotonic() - self._moved > patience:
                 break
             await asyncio.sleep(_LOOK_SECONDS)
 
