@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench bench-peers fault spark-full fmt lock clean
+.PHONY: help demo test check docs bench bench-peers fault spark-full fmt lock clean
 
 PY := .venv/bin/python
 # Narrow a run with: make test ARGS="tests/unit -k uuid"
@@ -25,6 +25,10 @@ check: ## Lint, format, types, import direction, sizes, no hosts
 	@.venv/bin/lint-imports
 	@$(PY) scripts/check_sizes.py
 	@$(PY) scripts/check_hosts.py
+
+docs: ## Write what of the documentation is made from the code and from benchmarks/results
+	@scripts/bootstrap dev
+	@$(PY) -m scripts.reference
 
 bench: ## Measure against a raw client and other libraries in the same run; prints ratios (ARGS="consume --scale 0.1")
 	@scripts/bootstrap dev
