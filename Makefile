@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench bench-peers fault spark-full fmt lock clean
+.PHONY: help demo test check docs bench bench-peers fault spark-full fmt lock clean
 
 PY := .venv/bin/python
 # Narrow a run with: make test ARGS="tests/unit -k uuid"
@@ -9,9 +9,9 @@ PARALLEL ?= -n 3 --dist loadgroup
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: ## A bus on the embedded server, archived by Spark; prints what happened, and that both agree
-	@scripts/bootstrap spark
-	@.venv/bin/penstock demo
+demo: ## A small shop at work: failures, retries, replays, and Spark, which archives it; ends when all adds up
+	@scripts/bootstrap core
+	@.venv/bin/penstock demo --prepare "scripts/bootstrap spark" $(ARGS)
 
 test: ## Run every test, on the embedded Valkey and on the system's Redis
 	@scripts/bootstrap dev
@@ -25,6 +25,10 @@ check: ## Lint, format, types, import direction, sizes, no hosts
 	@.venv/bin/lint-imports
 	@$(PY) scripts/check_sizes.py
 	@$(PY) scripts/check_hosts.py
+
+docs: ## Write what of the documentation is made from the code and from benchmarks/results
+	@scripts/bootstrap dev
+	@$(PY) -m scripts.reference
 
 bench: ## Measure against a raw client and other libraries in the same run; prints ratios (ARGS="consume --scale 0.1")
 	@scripts/bootstrap dev
@@ -46,6 +50,11 @@ fmt: ## Format the code and apply safe fixes
 	@scripts/bootstrap dev
 	@.venv/bin/ruff check --fix --exit-zero --quiet
 	@.venv/bin/ruff format
+
+.PHONY: picture
+picture: ## Make docs/images/demo.svg anew, from a real run of the demo
+	@scripts/bootstrap dev
+	@$(PY) scripts/picture.py
 
 lock: ## Pin the newest allowed versions of every dependency (needs uv)
 	@scripts/lock

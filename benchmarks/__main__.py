@@ -22,6 +22,7 @@ BENCHMARKS = {
     "jobs_latency": "benchmarks.jobs_latency",
     "scheduled": "benchmarks.scheduled",
     "tail": "benchmarks.tail",
+    "tail_cli": "benchmarks.tail_cli",
     "changes": "benchmarks.changes",
     "spark_parse": "benchmarks.spark_parse",
     "spark": "benchmarks.spark",

@@ -56,17 +56,19 @@ def make(wanted: str) -> None:
     if not is_reusable(stamp, identity):
         create()
         stamp = {**identity, "pins": {}, "project": ""}
-    missing = stamp["pins"].keys().isdisjoint(FILES[FILES.index(wanted) :])
-    if not missing and stamp["project"] == project_digest():
+    lacks_pins = stamp["pins"].keys().isdisjoint(FILES[FILES.index(wanted) :])
+    lacks_project = stamp["project"] != project_digest()
+    if not lacks_pins and not lacks_project:
         return
     STAMP.unlink(missing_ok=True)
-    if missing:
+    if lacks_pins:
         say(f"installing requirements/{wanted}.txt")
         install("--require-hashes", "--no-deps", "-r", str(requirements(wanted)))
         stamp["pins"][wanted] = digest(requirements(wanted))
-    say("installing penstock itself, editable")
-    install("--no-build-isolation", "--no-deps", "--editable", str(ROOT))
-    stamp["project"] = project_digest()
+    if lacks_project:  # else somebody may be running it now, as `make demo` does
+        say("installing penstock itself, editable")
+        install("--no-build-isolation", "--no-deps", "--editable", str(ROOT))
+        stamp["project"] = project_digest()
     write_stamp(stamp)
 
 

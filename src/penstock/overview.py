@@ -5,7 +5,7 @@ of knowledge.
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Literal
 
@@ -68,6 +68,8 @@ class GroupView(Struct, frozen=True):
     paused: bool
     last_delivered: str
     consumers: tuple[ConsumerView, ...]
+    read: int | None = None
+    """How many of the topic's `published` the group was given; None if the server lost count."""
 
 
 class Pin(Struct, frozen=True):
@@ -89,6 +91,9 @@ class TopicView(Struct, frozen=True):
     at: datetime | None
     exists: bool
     length: int = 0
+    published: int = 0
+    """How many entries were ever added, also those that are gone by now."""
+
     first_id: str | None = None
     last_id: str | None = None
     epoch: str | None = None
@@ -104,7 +109,14 @@ class TopicView(Struct, frozen=True):
     pin: Pin | None = None
     """None: everything is settled, and retention alone decides."""
 
+    settled_upto: str | None = None
+    """All before this entry, or up to it if nobody holds it, is settled by every group and passed by every cursor; None
+    if nobody reads the topic."""
+
     groups: tuple[GroupView, ...] = ()
+
+    cursors: Mapping[str, str] = {}
+    """Durable cursors, each with the entry id up to which it is done."""
 
     problem: str | None = None
     """Why the topic cannot be looked at, if so; all else is empty then."""
@@ -149,6 +161,7 @@ def view(facts: TopicFacts) -> TopicView:
         at=facts.now,
         exists=facts.exists,
         length=facts.length,
+        published=facts.entries_added,
         first_id=facts.first_id,
         last_id=facts.last_id if facts.exists else None,
         epoch=facts.epoch,
@@ -156,14 +169,16 @@ def view(facts: TopicFacts) -> TopicView:
         later=facts.later,
         later_due=facts.later_due,
         pin=_pin(facts),
+        settled_upto=_settled(facts),
         groups=tuple(map(_group, facts.groups)),
+        cursors=facts.cursors,
     )
 
 
 def _group(group: GroupFacts) -> GroupView:
     topic = group.topic
     unsettled = (group.oldest_pending, group.next_id, group.retry_origin, group.parked_origin)
-    ages = [age for id in unsettled if id is not None and (age := _age(id, topic.now)) is not None]
+    ages = [age for id in unsettled if id is not None and (age := age_of(id, topic.now)) is not None]
     return GroupView(
         name=group.name,
         topic=topic.topic,
@@ -178,6 +193,7 @@ def _group(group: GroupFacts) -> GroupView:
         paused=group.paused,
         last_delivered=group.last_delivered,
         consumers=tuple(ConsumerView(one.name, one.pending, one.idle) for one in group.consumers),
+        read=group.entries_read,
     )
 
 
@@ -190,7 +206,7 @@ def lag_of(
     """
     if next_id is None or topic.first_id is None:
         return Lag("exact", 0, 0.0)
-    age = _age(next_id, topic.now)
+    age = age_of(next_id, topic.now)
     seconds = age.total_seconds() if age is not None else None
     first, last = position(topic.first_id), position(last_delivered)
     if last <= first:
@@ -207,6 +223,18 @@ def lag_of(
     if proved and left < topic.length:
         return Lag("exact", left, seconds)
     return Lag("estimated", min(left, topic.length - 1), seconds)
+
+
+def _settled(topic: TopicFacts) -> str | None:
+    ids = [group.oldest_pending or group.last_delivered for group in topic.groups] + list(topic.cursors.values())
+    return min(ids, key=_order, default=None)
+
+
+def _order(id: str) -> tuple[int, int]:
+    try:
+        return position(id)
+    except ValueError:
+        return 0, 0  # nobody knows where it stands, so nothing is trimmed
 
 
 def _pin(topic: TopicFacts) -> Pin | None:
@@ -227,16 +255,14 @@ def _pinning_groups(topic: TopicFacts) -> Iterable[tuple[tuple[int, int], Pin]]:
 
 def _pinning_cursors(topic: TopicFacts) -> Iterable[tuple[tuple[int, int], Pin]]:
     for name, id in topic.cursors.items():
-        try:
-            place = position(id)
-        except ValueError:
-            place = (0, 0)  # nobody knows where it stands, so nothing is trimmed
+        place = _order(id)
         if place < position(topic.last_id):
             behind = place < position(topic.first_id or "0-0")
             yield place, Pin("cursor", name, _time((topic.first_id or "0-0") if behind else id))
 
 
-def _age(id: str, now: datetime) -> timedelta | None:
+def age_of(id: str, now: datetime) -> timedelta | None:
+    """How long ago the entry was published; None if its id does not tell."""
     published = _time(id)
     return max(timedelta(0), now - published) if published is not None else None
 

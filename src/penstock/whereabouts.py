@@ -39,6 +39,10 @@ class Sighting:
     detail: str = ""
 
 
+class Unsettled(Sighting):
+    """Where it is for a group that has not settled it yet."""
+
+
 @dataclass(frozen=True)
 class _Look:
     """At one message on one topic."""
@@ -83,9 +87,9 @@ class _Look:
             held = self._ask("XPENDING", self.topic, name, entry, entry, 1)
             is_unread = position(entry) > position(group["last-delivered-id"])
             if held:
-                yield self._now(_holder(held[0]), group=name, entry_id=entry)
+                yield self._left(_holder(held[0]), group=name, entry_id=entry)
             elif is_unread and self._is_there(entry):
-                yield self._now("not read yet", group=name, entry_id=entry)
+                yield self._left("not read yet", group=name, entry_id=entry)
             elif not waiting and not is_dead:
                 yield self._now(self._ended(name, is_unread), group=name, entry_id=entry)
 
@@ -105,7 +109,7 @@ class _Look:
             if told is not None:
                 moment = _EPOCH + timedelta(milliseconds=float(due))
                 detail = f"waits for a retry at {moment:%Y-%m-%d %H:%M:%S}Z: {told.reason}"
-                yield self._now(detail, group=group, entry_id=told.entry, attempt=told.attempt)
+                yield self._left(detail, group=group, entry_id=told.entry, attempt=told.attempt)
 
     def _retrying(self, group: str) -> Iterator[Sighting]:
         stream = keys.retry(self.topic, group)
@@ -114,7 +118,7 @@ class _Look:
                 held = self._ask("XPENDING", stream, group, id, id, 1)
                 state = _holder(held[0]) if held else "ready to be tried again"
                 replay = f", replayed as {told.replay}" if told.replay else ""
-                yield self._now(state + replay, group=group, entry_id=told.entry, attempt=told.attempt)
+                yield self._left(state + replay, group=group, entry_id=told.entry, attempt=told.attempt)
 
     def _dead(self) -> Iterator[Sighting]:
         # It died after it was published.
@@ -155,6 +159,9 @@ class _Look:
 
     def _now(self, detail: str, **place: Any) -> Sighting:
         return Sighting(at=self.now, what="now", topic=self.topic, detail=detail, **place)
+
+    def _left(self, detail: str, **place: Any) -> Unsettled:
+        return Unsettled(at=self.now, what="now", topic=self.topic, detail=detail, **place)
 
     def _ask(self, *words: "str | int") -> Any:
         return self.link.command(f"cannot look for message {self.id} on {self.topic!r}", *words)

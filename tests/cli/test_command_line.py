@@ -204,4 +204,4 @@ def test_a_reader_that_leaves_early_is_no_traceback() -> None:
         )
     finally:
         os.close(writing)
-    assert (done.returncode, done.stderr) == (1, "")
+    assert (done.returncode, done.stderr) == (141, "")

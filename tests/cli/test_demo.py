@@ -1,91 +1,211 @@
-"""The demo as a newcomer meets it: no terminal, no input, one command."""
+"""The demo: it ends with books that balance, and does not get away with it if they do not."""
 
+import io
 import os
+import re
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from rich.console import Console
+
+from penstock.cli.demo.archiving import ArchiveFailedError, Archiving
+from penstock.cli.demo.command import perform
+from penstock.cli.demo.sabotage import Sabotage
+from penstock.cli.demo.script import DemoFailedError, Script
+from penstock.cli.main import main
 
 COMMAND = [sys.executable, "-c", "from penstock.cli.main import main; main()", "demo"]
+FEW = Script(orders=200, archive=False, patience=2)
 
 
-def run(*arguments: str, seconds: float = 50) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "COLUMNS": "120"}
-    return subprocess.run(
-        [*COMMAND, *arguments],
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=seconds,
-        check=False,
-    )
+def table(output: str) -> dict[str, tuple[str, str, str]]:
+    """What was expected, what was found, and the verdict, by what it is about."""
+    lines = [re.split(r"\s{2,}", line.strip()) for line in output.splitlines()]
+    return {cells[0]: (cells[1], cells[2], cells[3]) for cells in lines if len(cells) == 4}
 
 
-def rows(output: str, columns: int) -> dict[str, list[str]]:
-    """The tables of so many columns, by the first."""
-    lines = [[cell.strip() for cell in line.split("│")[1:-1]] for line in output.splitlines()]
-    return {name: cells[:-1] for name, *cells in filter(None, lines) if len(cells) == columns - 1}
+async def play(script: Script) -> tuple[str, DemoFailedError | None]:
+    """What was shown, and how it failed, if it did."""
+    screen = io.StringIO()
+    try:
+        await perform(script, Console(file=screen, width=100))
+    except DemoFailedError as failure:
+        return screen.getvalue(), failure
+    return screen.getvalue(), None
 
 
-def test_the_demo_reconciles_and_says_what_became_of_every_message() -> None:
-    result = run("--no-archive")
-    assert result.returncode == 0, result.stderr
-    assert "Published 1,000 orders" in result.stdout
-    assert rows(result.stdout, 3) == {
-        "published": ["1,001"],
-        "handled": ["1,000"],
-        "retries": ["3"],
-        "dead letters": ["1"],
+async def test_everything_is_accounted_for() -> None:
+    shown, failure = await play(FEW)
+    assert failure is None
+    assert table(shown) == {
+        "billing: published = handled + dead": ("201", "199 + 2", "✓"),
+        "shipping: published = handled + dead": ("201", "200 + 1", "✓"),
+        "billing: handled = charged, each once": ("199", "199", "✓"),
+        "stock: each change once, in order": ("199", "199", "✓"),
+        "follower: each order once, in order": ("201", "201", "✓"),
+        "parcels high: enqueued = done": ("20", "20", "✓"),
+        "parcels normal: enqueued = done": ("120", "120", "✓"),
+        "parcels low: enqueued = done": ("60", "60", "✓"),
     }
-    assert "after 3 attempts: ConnectionError: the bank refused order 13" in result.stdout
-    assert "replayed 1 dead letter to group billing" in result.stdout
-    assert "Nothing was lost" in result.stdout
-    lanes = rows(result.stdout, 5)
-    assert {lane: cells[0] for lane, cells in lanes.items()} == {"high": "200", "normal": "200", "low": "200"}
-    # The urgent ones were enqueued last; of 16 that are begun each other lane has one.
-    assert [int(lanes[lane][1]) for lane in ("high", "normal", "low")] == pytest.approx([140, 10, 10], abs=4)
-    assert "Spark" not in result.stdout
+    assert "The follower's connection broke after 66 events" in shown
+    assert "The bank is mended: 1 dead letters replayed" in shown
+    assert shown.endswith("It does: nothing was lost, and nothing was done twice.\n")
+
+
+@pytest.mark.parametrize(
+    ("sabotage", "noticed"),
+    [
+        (Sabotage.DROP, ["billing: published", "shipping: published", "follower: each order"]),
+        (Sabotage.SWALLOW, ["billing: handled = charged"]),
+        (Sabotage.KILL, ["billing: published"]),
+    ],
+)
+async def test_what_is_broken_on_purpose_is_noticed_where_it_happened(sabotage: Sabotage, noticed: list[str]) -> None:
+    shown, failure = await play(Script(orders=200, archive=False, sabotage=sabotage, patience=2))
+    wrong = [what for what, (_, _, verdict) in table(shown).items() if verdict == "✗"]
+    assert [what[: len(start)] for what, start in zip(wrong, noticed, strict=True)] == noticed
+    assert all(what in str(failure) for what in wrong)
+    assert "It does" not in shown
+
+
+async def test_without_spark_and_web_it_says_what_to_install_and_checks_the_rest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    monkeypatch.delitem(sys.modules, "penstock.web.server", raising=False)
+    shown, failure = await play(Script(orders=200, patience=2))
+    assert failure is None
+    assert (
+        "There will be no lake: not installed are pyspark; for a lake, run `pip install 'penstock[spark,lake]'`"
+        in shown
+    )
+    assert "Nobody follows over HTTP: for that, run `pip install 'penstock[web]'`" in shown
+    assert {what.partition(":")[0] for what in table(shown)}.isdisjoint({"lake", "follower"})
+
+
+async def test_spark_that_cannot_be_installed_is_told_in_the_words_of_the_installer() -> None:
+    installer = (sys.executable, "-c", "import sys; sys.exit('set-up: the index does not answer')")
+    shown, failure = await play(Script(orders=200, prepare=installer, patience=2))
+    assert str(failure) == "Spark could not be installed: set-up: the index does not answer"
+    assert all(verdict == "✓" for _, _, verdict in table(shown).values())
+
+
+async def test_an_archive_that_fails_is_told_in_its_own_words(tmp_path: Path) -> None:
+    (tmp_path / "lake").mkdir()
+    (tmp_path / "lake" / "else").touch()
+    archiving = Archiving("redis://127.0.0.1:1", tmp_path, (), lambda _: None)
+    with pytest.raises(ArchiveFailedError, match=r"exit code 1: .* is no lake and not empty"):
+        await archiving.run()
+
+
+def test_a_lake_that_is_not_there_cannot_be_counted(tmp_path: Path) -> None:
+    with pytest.raises(ArchiveFailedError, match=r"the lake cannot be counted: .* is no lake"):
+        Archiving("redis://127.0.0.1:1", tmp_path, (), lambda _: None).counts()
+
+
+@pytest.mark.parametrize("arguments", [["--orders", "5"], ["--orders", "many"], ["--sabotage", "burn"], ["more"]])
+def test_a_command_line_that_makes_no_sense_is_refused(
+    arguments: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["demo", *arguments])
+    assert left.value.code == 2
+    assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_without_a_terminal_and_without_input_it_speaks_at_once_and_ends_well() -> None:
+    started = time.monotonic()
+    with subprocess.Popen(
+        [*COMMAND, "--no-archive", "--orders", "100"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline()
+        assert time.monotonic() - started < 3
+        shown, complaints = process.communicate(timeout=40)
+    assert (process.returncode, complaints) == (0, "")
+    assert "\x1b" not in shown
+    assert "It does" in shown
 
 
 @pytest.mark.xdist_group("spark")
 @pytest.mark.timeout(180)
-def test_the_demo_archives_what_the_bus_handled_and_nothing_of_spark_spoils_the_view() -> None:
-    result = run(seconds=170)
-    assert result.returncode == 0, result.stderr
-    assert "Archived 1,001 entries to Parquet" in result.stdout
-    assert rows(result.stdout, 4) == {
-        "published": ["1,001", "1,001"],
-        "distinct": ["1,001", "1,001"],
-        "handled": ["1,000", "1,000"],
-        "dead": ["1", "1"],
-        "charged": ["599,500", "599,500"],
+async def test_spark_has_archived_everything_and_nothing_it_says_spoils_the_view(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    shown, failure = await play(Script(orders=200))
+    assert failure is None
+    archived = {what: cells for what, cells in table(shown).items() if what.startswith("lake")}
+    assert archived == {
+        "lake: orders, each once": ("201", "201", "✓"),
+        "lake: changes, each once": ("199", "199", "✓"),
+        "lake: the total of orders = charged": ("21,791", "21,791", "✓"),
     }
-    assert "Bus and archive agree" in result.stdout
-    assert result.stderr == ""
+    assert capfd.readouterr() == ("", "")
 
 
-def test_without_spark_the_demo_says_what_to_install_and_the_rest_of_it_runs() -> None:
-    script = "import sys; sys.modules['pyspark'] = None; from penstock.cli.main import main; main(['demo'])"
-    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=50, check=False)
-    assert result.returncode == 0, result.stderr
-    assert "Nothing was lost" in result.stdout
-    (said,) = (line for line in result.stdout.splitlines() if "no archive" in line)
-    assert "not installed are pyspark" in said
-    assert said.endswith("run `pip install 'penstock[spark]'`")
+def test_it_ends_without_a_word_when_nobody_reads_it_any_more() -> None:
+    with subprocess.Popen(
+        [*COMMAND, "--no-archive"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == ""
+        assert process.wait(timeout=20) == 128 + signal.SIGPIPE
 
 
-def test_the_demo_fails_if_its_books_do_not_balance() -> None:
-    """One order is charged twice in the books: the demo must notice."""
-    script = (
-        "from penstock.cli import demo, main\n"
-        "table = demo._table\n"
-        "def forgetful(books):\n"
-        "    books.charged[999] += 1\n"
-        "    return table(books)\n"
-        "demo._table = forgetful\n"
-        "main.main(['demo', '--no-archive'])\n"
-    )
-    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=50, check=False)
-    assert result.returncode == 1
-    assert "do not balance" in result.stderr
+def test_books_that_do_not_balance_are_exit_code_1() -> None:
+    command = [*COMMAND, "--no-archive", "--orders", "100", "--sabotage", "swallow"]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=40, check=False)
+    assert done.returncode == 1
+    assert done.stderr == "penstock: the books do not balance: billing: handled = charged, each once\n"
+
+
+def family(pid: int) -> Iterator[int]:
+    """All processes that descend from it."""
+    for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
+        yield int(child)
+        yield from family(int(child))
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+@pytest.mark.xdist_group("spark")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_interrupted_it_leaves_nothing_behind(number: signal.Signals, tmp_path: Path) -> None:
+    with subprocess.Popen(
+        COMMAND,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        while "connection broke" not in process.stdout.readline():
+            assert process.poll() is None
+        helpers = list(family(process.pid))
+        process.send_signal(number)
+        shown, complaints = process.communicate(timeout=20)
+    assert helpers
+    assert (process.returncode, complaints) == (128 + number, "")
+    assert shown.endswith(f"Interrupted by {number.name}. Nothing is left running.\n")
+    deadline = time.monotonic() + 5
+    while left := [pid for pid in helpers if is_alive(pid)] + list(tmp_path.iterdir()):
+        assert time.monotonic() < deadline, left

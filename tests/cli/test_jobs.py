@@ -1,185 +1,207 @@
-"""`penstock job migrate` and `penstock cron`, as a shell sees them."""
+"""`penstock job`: enqueued, listed, shown, cancelled, retried, moved, held and waited for."""
 
+import asyncio
 import json
-import os
-import pty
-import re
-import shutil
-import subprocess
-import sys
-import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+import redis
 
-from penstock import Penstock
-from tests.support.old_queue import OldPrograms
-from tests.support.servers import Server, valkey_binary
+from penstock import JobDelivery, JobQueue, Penstock, Reject, Retry
+from penstock.message.ids import new_id
+from tests.support.command_line import CommandLine
 
-COMMAND = [sys.executable, "-c", "from penstock.cli.main import main; main()"]
-DEADLINE = 30.0
-
-
-@pytest.fixture
-def server() -> Iterator[Server]:
-    binary = valkey_binary()
-    assert binary is not None
-    started = Server(binary, Path(tempfile.mkdtemp(prefix="ps-")))
-    try:
-        yield started
-    finally:
-        started.stop()
-        shutil.rmtree(started.directory)
+ONCE = Retry(attempts=1)
 
 
-@pytest.fixture
-def old(server: Server) -> Iterator[OldPrograms]:
-    with server.client() as client:
-        yield OldPrograms(client)
+def enqueue(penstock: CommandLine, body: str = "{}", *more: str) -> str:
+    """The id of a new job of queue images."""
+    (done,) = penstock("job", "enqueue", "images", body, *more).rows
+    return str(done["id"])
 
 
-def run(server: Server | None, *arguments: str) -> "subprocess.CompletedProcess[str]":
-    environment = {name: value for name, value in os.environ.items() if name != "PENSTOCK_URL"}
-    if server is not None:
-        environment["PENSTOCK_URL"] = server.url
-    return subprocess.run(
-        [*COMMAND, *arguments],
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE,
-        check=False,
+def worked(penstock: CommandLine, handle: Callable[[JobDelivery[Any]], Any], **terms: Any) -> None:
+    """A worker does all that there is to do now."""
+
+    async def work() -> None:
+        async with Penstock.connect(penstock.url) as app:
+            queue: JobQueue = app.jobs("images", **terms)
+            queue.default(handle)
+            running = asyncio.create_task(app.run(queue, signals=False))
+            await queue.drain()
+            app.stop()
+            await running
+
+    asyncio.run(work())
+
+
+async def succeed(job: JobDelivery[Any]) -> Any:
+    return {"was": job.body}
+
+
+async def die(job: JobDelivery[Any]) -> None:
+    raise Reject("no use")
+
+
+def test_a_job_is_enqueued_as_it_was_asked_for(penstock: CommandLine, client: redis.Redis, tmp_path: Path) -> None:
+    file, id = tmp_path / "body.json", new_id()
+    file.write_text('{"from": "file"}')
+    how = ("--kind", "Resize", "--priority", "high", "--id", id, "--header", "a=b", "-H", "c=d=e")
+    assert enqueue(penstock, '{"n": 1}', *how) == id
+    ((_, fields),) = client.xrange("{images}:high")
+    assert (fields[b"id"].decode(), fields[b"type"], fields[b"payload"]) == (id, b"Resize", b'{"n":1}')
+    assert json.loads(fields[b"headers"]) == {"a": "b", "c": "d=e"}
+    penstock("job", "enqueue", "images", "--file", str(file), "--delay", "1h")
+    (done,) = penstock("job", "enqueue", "images", "--file", "-", "--at", "+2h", stdin="[1]").rows
+    assert done["due"] is not None
+    assert {json.dumps(row["payload"]) for row in penstock("job", "ls", "images", "--status", "scheduled").rows} == {
+        '{"from": "file"}', "[1]",
+    }  # fmt: skip
+
+
+def test_one_job_stands_for_its_key(penstock: CommandLine) -> None:
+    first = enqueue(penstock, "1", "--unique-key", "k")
+    assert enqueue(penstock, "2", "--unique-key", "k") == first
+    assert len(penstock("job", "ls", "images").rows) == 1
+
+
+def test_unfinished_jobs_are_listed(penstock: CommandLine) -> None:
+    assert penstock("job", "ls", "images").out == ""
+    low, high = enqueue(penstock, "1", "--priority", "low"), enqueue(penstock, "2", "--priority", "high")
+    later = enqueue(penstock, "3", "--delay", "1h")
+    rows = penstock("job", "ls", "images").rows
+    assert [(row["id"], row["status"], row["priority"]) for row in rows] == [
+        (high, "queued", "high"), (low, "queued", "low"), (later, "scheduled", "normal"),
+    ]  # fmt: skip
+    assert "more than these 2" in penstock("job", "ls", "images", "--limit", "2").err
+    assert [row["id"] for row in penstock("job", "ls", "images", "--status", "scheduled").rows] == [later]
+    assert penstock("job", "ls", "images", "--status", "running").out == ""
+    table = penstock("job", "ls", "images", "-o", "table").out
+    assert all(id in table for id in (low, high, later))
+
+
+def test_a_job_is_shown_until_it_is_done_and_its_result_after(penstock: CommandLine) -> None:
+    id = enqueue(penstock, '{"n": 1}')
+    (seen,) = penstock("job", "show", "images", id).rows
+    assert (seen["status"], seen["payload"], seen["priority"]) == ("queued", {"n": 1}, "normal")
+    line = penstock.refused("job", "result", "images", id, "--timeout", "10ms", code=1)
+    assert f"job {id} of queue 'images' is queued after 10ms" in line
+    worked(penstock, succeed)
+    assert json.loads(penstock("job", "result", "images", id).out) == {"was": {"n": 1}}
+    (seen,) = penstock("job", "show", "images", id).rows
+    assert (seen["status"], seen["result"]) == ("succeeded", {"was": {"n": 1}})
+
+
+def test_a_dead_job_tells_why_and_is_retried(penstock: CommandLine) -> None:
+    id = enqueue(penstock)
+    worked(penstock, die, retry=ONCE)
+    (seen,) = penstock("job", "ls", "images", "--status", "dead").rows
+    assert (seen["id"], seen["error"]) == (id, "no use")
+    assert "was given up: no use" in penstock.refused("job", "result", "images", id, code=1)
+    assert penstock("job", "retry", "images", id).rows == [{"id": id, "status": "queued"}]
+    done = penstock("job", "retry", "images", id, code=1)
+    assert f"{id} is queued: it is neither failed nor dead" in done.err
+    worked(penstock, succeed)
+    assert json.loads(penstock("job", "result", "images", id).out) == {"was": {}}
+
+
+def test_jobs_are_cancelled_only_with_a_yes(penstock: CommandLine) -> None:
+    queued, later = enqueue(penstock, "1"), enqueue(penstock, "2", "--delay", "1h")
+    assert penstock("job", "cancel", "images", queued, later, code=5).out.splitlines() == [
+        f"Would cancel job {queued} of queue 'images', which is queued",
+        f"Would cancel job {later} of queue 'images', which is scheduled",
+    ]
+    assert len(penstock("job", "ls", "images").rows) == 2
+    done = penstock("job", "cancel", "images", queued, later, "--yes")
+    assert done.rows == [{"id": queued, "status": "cancelled"}, {"id": later, "status": "cancelled"}]
+    assert penstock("job", "ls", "images").rows == []
+    assert "was cancelled" in penstock.refused("job", "result", "images", queued, code=1)
+
+
+def test_it_can_be_too_late_to_cancel(penstock: CommandLine) -> None:
+    id = enqueue(penstock)
+    worked(penstock, succeed)
+    assert (
+        f"too late to cancel in queue 'images': {id} is succeeded"
+        in penstock("job", "cancel", "images", id, "--yes", code=1).err
     )
 
 
-def counts(text: str) -> dict[str, int]:
-    return {what: int(count) for count, what in re.findall(r"^ +([-+\d]+)  (.*)$", text, re.MULTILINE)}
+def test_a_job_that_waits_is_done_now(penstock: CommandLine) -> None:
+    later = enqueue(penstock, "1", "--delay", "1h")
+    assert penstock("job", "run", "images", later).rows == [{"id": later, "status": "queued"}]
+    assert "does not wait for its time" in penstock("job", "run", "images", later, code=1).err
 
 
-def test_a_migration_says_what_it_did_and_is_quiet_without_a_terminal(server: Server, old: OldPrograms) -> None:
-    for priority in ("critical", "high", "medium", "low"):
-        old.enqueue(priority=priority)
-    old.enqueue(scheduled_for="2099-01-01T00:00:00Z")
-    old.bury()
-    done = run(server, "job", "migrate", "mail")
-    assert (done.returncode, done.stderr) == (0, "")
-    assert counts(done.stdout) == {
-        "to {mail}:high": 2,
-        "to {mail}:normal": 1,
-        "to {mail}:low": 1,
-        "waiting for their time": 1,
-        "dead letters": 1,
-        "in queue:dlq, but tried again since": 0,
-        "that cannot be moved": 0,
-        "left in queue:main": 0,
-        "left in queue:dlq": 0,
-        "in active:jobs: left to those who run them": 0,
-    }
-    again = run(server, "job", "migrate", "mail", "--url", server.url)
-    assert counts(again.stdout)["left in queue:main"] == 0
-    assert "to {mail}" not in again.stdout
+def test_a_job_moves_to_another_lane(penstock: CommandLine) -> None:
+    id = enqueue(penstock)
+    penstock("job", "priority", "images", id, "high")
+    assert [row["priority"] for row in penstock("job", "ls", "images").rows] == ["high"]
+    assert "it was begun, or is high" in penstock("job", "priority", "images", id, "high", code=1).err
 
 
-def test_what_cannot_be_moved_is_named_and_the_exit_code_is_1(server: Server, old: OldPrograms) -> None:
-    id = old.enqueue()
-    with server.client() as client:
-        client.delete(old.keys.records + id)
-    for arguments in (("--dry-run",), ()):
-        done = run(server, "job", "migrate", "mail", *arguments)
-        assert done.returncode == 1
-        first, last = done.stderr.splitlines()
-        assert first == f"penstock: job {id} stays where it is: it has no record"
-        assert last.startswith("penstock: 1 jobs cannot be moved, and stay in 'queue:main' and 'queue:dlq'")
-        assert counts(done.stdout)["that cannot be moved"] == 1
-    assert old.waiting() == [id]
+def test_a_queue_is_held_and_counted_lane_by_lane(penstock: CommandLine) -> None:
+    enqueue(penstock, "1", "--priority", "high")
+    enqueue(penstock, "2", "--delay", "1h")
+    penstock("job", "pause", "images")
+    rows = penstock("job", "stats", "images").rows
+    assert [(row["priority"], row["queued"], row["scheduled"], row["paused"]) for row in rows] == [
+        ("high", 1, 0, True), ("normal", 0, 1, True), ("low", 0, 0, True),
+    ]  # fmt: skip
+    penstock("job", "resume", "images")
+    assert {row["paused"] for row in penstock("job", "stats", "images").rows} == {False}
 
 
-def test_jobs_are_written_as_documents_if_that_is_asked_for(server: Server, old: OldPrograms) -> None:
-    id = old.enqueue(kind="k", payload={"n": 1}, metadata={"of": "me"}, timeout_ms=5)
-    assert run(server, "job", "migrate", "mail", "--dialect", "job").returncode == 0
-    with server.client() as client:
-        ((_, fields),) = client.xrange("{mail}:normal")
-    document = json.loads(fields[b"data"])
-    assert fields[b"job_id"].decode() == document["id"] == id
-    assert (document["kind"], document["payload"], document["metadata"]) == ("k", {"n": 1}, {"of": "me"})
-    assert (document["timeout_ms"], document["status"]) == (5, "queued")
+def test_draining_waits_for_workers(penstock: CommandLine) -> None:
+    penstock("job", "drain", "images")
+    enqueue(penstock)
+    line = penstock.refused("job", "drain", "images", "--timeout", "50ms", code=1)
+    assert "has 1 jobs queued and 0 running after 50ms: see that workers run" in line
+    worked(penstock, succeed)
+    penstock("job", "drain", "images")
 
 
-def test_keys_and_bands_can_be_named(server: Server) -> None:
-    with server.client() as client:
-        other = OldPrograms(client, "other:")
-        other.enqueue(priority="low")
-        names = ("--zset", "other:queue:main", "--records", "other:jobs:", "--dead", "other:queue:dlq")
-        done = run(server, "job", "migrate", "mail", *names, "--low-from", "9000", "--normal-from", "8000")
-    assert counts(done.stdout)["to {mail}:high"] == 1
-
-
-def test_on_a_terminal_a_bar_shows_how_far_it_is(server: Server, old: OldPrograms) -> None:
-    for _ in range(250):
-        old.enqueue()
-    ours, theirs = pty.openpty()
-    with subprocess.Popen(
-        [*COMMAND, "job", "migrate", "mail"],
-        env={**os.environ, "PENSTOCK_URL": server.url, "TERM": "xterm"},
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=theirs, text=True,
-    ) as moving:  # fmt: skip
-        os.close(theirs)
-        seen = b""
-        try:
-            while chunk := os.read(ours, 65536):
-                seen += chunk
-        except OSError:  # how a terminal says that its last program has gone
-            pass
-        said, _ = moving.communicate(timeout=DEADLINE)
-    os.close(ours)
-    assert b"moving" in seen
-    assert b"250/250" in seen
-    assert counts(said)["to {mail}:normal"] == 250
-    assert "moving" not in said
+def test_jobs_of_another_dialect_are_written_and_read(penstock: CommandLine, client: redis.Redis) -> None:
+    id = enqueue(penstock, '{"n": 1}', "--kind", "k", "--dialect", "job")
+    ((_, fields),) = client.xrange("{images}:normal")
+    assert (fields[b"job_id"].decode(), json.loads(fields[b"data"])["payload"]) == (id, {"n": 1})
+    (seen,) = penstock("job", "ls", "images", "--dialect", "job").rows
+    assert (seen["id"], seen["kind"], seen["payload"]) == (id, "k", {"n": 1})
 
 
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (("job", "migrate", "mail"), "no server: give --url, or set $PENSTOCK_URL."),
-        (("cron", "ls", "chores"), "no server: give --url, or set $PENSTOCK_URL."),
-        (("job", "migrate"), "QUEUE"),
-        (("job", "migrate", "mail", "--dialect", "x", "--url", "redis://localhost"), "--dialect"),
+        (("enqueue", "images"), "a job needs a body"),
+        (("enqueue", "images", "{"), "cannot be read as JSON"),
+        (("enqueue", "images", "1", "--file", "x"), "given twice"),
+        (("enqueue", "images", "1", "--header", "x"), "NAME=VALUE"),
+        (("enqueue", "images", "1", "--delay", "1h", "--at", "+1h"), "give one of them"),
+        (("enqueue", "images", "1", "--delay", "soon"), "no span of time"),
+        (("enqueue", "images", "1", "--priority", "urgent"), "--priority"),
+        (("ls", "images", "--status", "succeeded"), "--status"),
+        (("ls", "images", "--limit", "0"), "--limit"),
+        (("cancel", "images"), "name at least one job"),
+        (("priority", "images", "x", "urgent"), "urgent"),
     ],
 )
-def test_bad_usage_is_one_line_and_exit_code_2(arguments: tuple[str, ...], complaint: str) -> None:
-    done = run(None, *arguments)
-    assert done.returncode == 2
-    assert complaint in done.stderr
-    assert done.stderr.count("\n") == 1
+def test_bad_usage_is_one_line(penstock: CommandLine, arguments: tuple[str, ...], complaint: str) -> None:
+    assert complaint in penstock.refused("job", *arguments, code=2)
 
 
-async def test_schedules_are_listed_paused_resumed_and_forgotten(server: Server) -> None:
-    async with Penstock.connect(server.url) as app:
-        chores = app.jobs("chores")
-        chores.cron("0 3 * * *", {}, name="clean", timezone="Europe/Berlin")
-        await app.backend.speaking({}, chores._terms.trail).look_at_crons({"clean": chores._schedules["clean"].plan})
-    (seen,) = listed(server)
-    assert (seen["name"], seen["expression"], seen["timezone"], seen["paused"]) == (
-        "clean", "0 3 * * *", "Europe/Berlin", False,
-    )  # fmt: skip
-    assert seen["next"] is not None
-    assert run(server, "cron", "pause", "chores", "clean").returncode == 0
-    (seen,) = listed(server)
-    assert (seen["paused"], seen["next"]) == (True, None)
-    assert "paused" in run(server, "cron", "ls", "chores", "--output", "table").stdout
-    assert run(server, "cron", "resume", "chores", "clean").returncode == 0
-    assert not listed(server)[0]["paused"]
-    assert run(server, "cron", "rm", "chores", "clean").returncode == 0
-    assert listed(server) == []
-    done = run(server, "cron", "rm", "chores", "clean")
-    assert (done.returncode, done.stdout) == (1, "")
-    assert "no schedule 'clean'" in done.stderr
+def test_a_job_that_nobody_knows_is_exit_code_3_and_what_is_no_id_is_told(penstock: CommandLine) -> None:
+    known, unknown = enqueue(penstock), new_id()
+    for verb in ("show", "result", "retry", "run", "cancel"):
+        assert f"knows no job {unknown}" in penstock.refused("job", verb, "images", unknown, code=3)
+    penstock.refused("job", "cancel", "images", known, unknown, "--yes", code=3)
+    assert [row["status"] for row in penstock("job", "ls", "images").rows] == ["queued"]
+    assert "known by its UUID" in penstock.refused("job", "show", "images", "x", code=1)
 
 
-def listed(server: Server) -> "list[dict[str, object]]":
-    done = run(server, "cron", "ls", "chores")
-    assert done.returncode == 0, done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines()]
+@pytest.mark.parametrize("verb", ["ls", "stats", "pause", "resume", "drain"])
+def test_an_unreachable_server_is_exit_code_4(unreachable: CommandLine, verb: str) -> None:
+    unreachable.refused("job", verb, "images", code=4)
+    unreachable.refused("job", "enqueue", "images", "1", code=4)
+    unreachable.refused("job", "show", "images", new_id(), code=4)

@@ -183,7 +183,7 @@ def test_a_message_is_traced_through_lake_and_server(failing: tuple[str, list[st
     assert [(one["what"], one["group"]) for one in told] == [
         ("dead", "billing"), ("published", None), ("now", "billing"),
     ]  # fmt: skip
-    assert "is not in the lake" in penstock("trace", new_id(), "--lake", lake, code=1)
+    assert "is not in the lake" in penstock("trace", new_id(), "--lake", lake, code=3)
     with EmbeddedServer.start(ephemeral=True) as server:
         import redis
 

@@ -211,8 +211,8 @@ def test_what_cannot_be_run_is_one_line_that_says_what_to_do(shop: Shop) -> None
             (("shop:app", "--liveness-file", "no/where"), {}, 1, "--liveness-file no/where cannot be written"),
             (("shop:app", "--liveness-file", "shop.py"), {}, 1, "--liveness-file shop.py holds something"),
             (("shop:app", "--url", "http://x"), {}, 1, "--url"),
-            (("shop:app", "--url", nowhere), {}, 1, "cannot connect to redis://127.* is the server up"),
-            (("shop:app", *two, "--url", nowhere), {}, 1, "cannot connect to redis://127.* is the server up"),
+            (("shop:app", "--url", nowhere), {}, 4, "cannot connect to redis://127.* is the server up"),
+            (("shop:app", *two, "--url", nowhere), {}, 4, "cannot connect to redis://127.* is the server up"),
         ]
         runs = [running.enter_context(shop.beside(str(n)).run(*case[0], **case[1])) for n, case in enumerate(cases)]
         for run, (arguments, _, code, complaint) in zip(runs, cases, strict=True):

@@ -10,11 +10,13 @@ import redis
 from penstock.backend import keys
 from penstock.backend.entry import ClaimedMessage, DeadLetter, Letter, Malformed, Park, Replayed, Settled
 from penstock.backend.redis import RedisBackend
-from penstock.errors import ConfigurationError, ServerOutOfMemoryError, WrongKeyTypeError
+from penstock.errors import ConfigurationError, MalformedError, ServerOutOfMemoryError, WrongKeyTypeError
 from penstock.message import fields
 from penstock.message.message import Message
+from penstock.message.wire import Wire
 from tests.support.proxy import Proxy
 from tests.support.servers import Server
+from tests.support.verbs import leased
 
 NOW = timedelta(0)
 HOUR = timedelta(hours=1)
@@ -139,6 +141,34 @@ async def test_a_replayed_letter_is_a_first_attempt_again_with_every_byte(
     assert (again.raw, again.origin) == (entry.raw, entry.id)
     assert (again.state.attempt, again.state.replay, again.state.replays) == (1, "r1", 1)
     assert again.state.first_received == entry.state.first_received
+
+
+async def test_an_edited_letter_comes_with_other_fields_beside_those_that_keep_theirs(
+    backend: RedisBackend, topic: str, admin: "redis.Redis"
+) -> None:
+    entries = await bury(backend, topic, [1, 2, 3])
+    letters = await backend.read_dead(topic)
+    other = Message({"n": "two"}, type="T")
+    edited = {letters[1].id: Wire().pack(other)}
+    assert await backend.replay_dead(topic, "g", letters, "r1", edited) == Replayed(ok=tuple(one.id for one in letters))
+    assert not admin.xlen(keys.dead(topic))
+    again = await retried(backend, topic)
+    assert [entry.message for entry in again] == [entries[0].message, other, entries[2].message]
+    assert [entry.origin for entry in again] == [entry.id for entry in entries]
+    assert {(entry.state.attempt, entry.state.replay, entry.state.replays) for entry in again} == {(1, "r1", 1)}
+
+
+async def test_what_was_lost_can_be_replayed_once_somebody_says_what_it_was(backend: RedisBackend, topic: str) -> None:
+    lost = Malformed(
+        "1-1", MalformedError(topic, "1-1", "lost", ()), leased(topic, "1-1").state, topic, "1-1", 0, lost=True
+    )
+    await backend.copy_dead(topic, "g", [DeadLetter(lost, "lost")])
+    (letter,) = await backend.read_dead(topic)
+    assert "only its id is left" in (await backend.replay_dead(topic, "g", [letter], "r")).refused[letter.id]
+    message = Message("here it is")
+    assert (await backend.replay_dead(topic, "g", [letter], "r", {letter.id: Wire().pack(message)})).ok == (letter.id,)
+    (again,) = await retried(backend, topic)
+    assert (again.message, again.origin) == (message, "1-1")
 
 
 async def test_a_replay_stays_with_the_message_through_retries_and_its_next_death(

@@ -61,6 +61,10 @@ async def test_a_message_is_followed_through_every_move(
     assert DAY - timedelta(minutes=1) < timedelta(milliseconds=admin.pttl(keys.record(home, message.id))) <= DAY
     await book.replay_dead(lane, "g", await book.read_dead(lane), "again")
     assert await where() == (Where.QUEUED, lane, "")
+    admin.delete(keys.record(home, message.id))
+    ((retried, _),) = admin.xrange(keys.retry(lane, "g"))
+    known = await book.locate("g", message.id, (keys.retry(lane, "g"), retried.decode()))
+    assert (known.where, known.topic) == (Where.QUEUED, lane)
     (entry,) = await book.read_new(entry.stream, "g", "me", 1, NO_TIME)
     await book.settle(entry.stream, "g", "me", done=[entry])
     assert await where() == (Where.GONE, "", "")

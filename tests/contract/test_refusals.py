@@ -280,10 +280,11 @@ async def test_a_user_without_rights_is_told_for_every_verb(
 
 
 KEEP_OFF_THE_TOPIC = {
+    "turn", "parcels", "keys_of",
     "promote", "begin_head", "fail_head", "take_turn", "keep_turn", "leave_turn", "unsubscriptions", "read_dead",
     "read_dead, backwards", "count_dead", "replay_dead", "purge_dead", "copy_dead", "bound_dead", "claim_handling",
     "release_handling", "pause", "resume", "register", "join", "leave", "note_partitions", "renumber_partitions",
-    "is_paused",
+    "is_paused", "read_parked", "count_parked",
 }  # fmt: skip
 
 
@@ -312,6 +313,8 @@ AUXILIARY: list[tuple[Callable[[str], str], str]] = [
     (keys.later, "publish_later"),
     (keys.later, "promote_later"),
     (keys.dead, "promote_later"),
+    (lambda t: keys.parked(t, "g"), "read_parked"),
+    (lambda t: keys.parked(t, "g"), "count_parked"),
     (keys.dead, "read_dead"),
     (keys.dead, "read_dead, backwards"),
     (keys.dead, "count_dead"),
@@ -345,6 +348,10 @@ AUXILIARY: list[tuple[Callable[[str], str], str]] = [
     (lambda t: keys.turn(t, "r"), "place_reader"),
     (lambda t: keys.turn(t, "r"), "forget_reader"),
     (lambda t: keys.turn(t, "r"), "advance"),
+    (lambda t: keys.turn(t, "r"), "turn"),
+    (lambda t: keys.parked(t, "g"), "parcels"),
+    (keys.groups, "books"),
+    (keys.paused, "books"),
 ]
 
 

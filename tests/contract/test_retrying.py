@@ -44,6 +44,31 @@ async def test_a_parked_delivery_comes_back_as_the_same_message_with_its_attempt
     assert again.raw == entry.raw
 
 
+async def test_what_waits_can_be_seen_those_that_are_due_first(
+    backend: RedisBackend, topic: str, admin: "redis.Redis"
+) -> None:
+    assert await backend.read_parked(topic, "g") == []
+    entries = await lease(backend, topic, list(range(25)))
+    parks = [Park(entry, HOUR * (25 - number), 2, f"no. {number}") for number, entry in enumerate(entries)]
+    await backend.settle(topic, "g", "c", parked=parks)
+    (due,) = await backend.schedule(topic, "g", [Message("later")], delay=100 * HOUR)
+    admin.zadd(keys.parked(topic, "g"), {b"junk": 1})
+    seen = await backend.read_parked(topic, "g")
+    assert [one.reason for one in seen] == [f"no. {number}" for number in reversed(range(25))] + [""]
+    assert [one.origin for one in seen[:-1]] == [entry.id for entry in reversed(entries)]
+    assert [one.attempt for one in seen] == [2] * 25 + [1]
+    assert seen[-1].due == due
+    assert abs((seen[1].due - seen[0].due) - HOUR) < timedelta(seconds=1)
+    assert list(seen[0].raw)[: len(entries[0].raw)] == list(entries[-1].raw)
+    assert await backend.read_parked(topic, "g", 12) == seen[:11]  # and one that cannot be opened
+
+
+async def test_much_that_waits_is_not_read_at_once(backend: RedisBackend, topic: str) -> None:
+    messages = [Message("x" * 900_000) for _ in range(30)]
+    await backend.schedule(topic, "g", messages, delay=HOUR)
+    assert len(await backend.read_parked(topic, "g")) == 10
+
+
 async def test_it_is_not_ready_before_it_is_due(backend: RedisBackend, topic: str, admin: "redis.Redis") -> None:
     entries = await lease(backend, topic, [1, 2])
     parks = [Park(entries[0], HOUR, 2), Park(entries[1], NOW, 2)]

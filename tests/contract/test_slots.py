@@ -17,7 +17,7 @@ from penstock import Penstock
 from penstock.backend import keys
 from penstock.backend.base import StreamBackend
 from penstock.backend.crons import CronChange, CronPlan
-from penstock.backend.entry import ClaimedMessage, DeadLetter, Handling, Helping, Moved, Park, Settled, Throttle
+from penstock.backend.entry import ClaimedMessage, DeadLetter, Handling, Helping, Moved, Park, Settled, Stored, Throttle
 from penstock.backend.old_queue import Move, OldCounts, OldQueue, Place
 from penstock.backend.old_queue import Moved as TakenOver
 from penstock.backend.redis import RedisBackend
@@ -84,6 +84,8 @@ async def live(backend: Any, topic: str, group: str) -> None:
     parks = [Park(entry, NOW, 2) for entry in entries[2:6]] + [Park(entries[6], HOUR, 2)]
     letters = [DeadLetter(entries[7], "why")]
     assert await backend.settle(topic, group, "a", parked=parks, dead=letters) == Settled(6)
+    assert [one.attempt for one in await backend.read_parked(topic, group)] == [2] * 5
+    assert await backend.count_parked(topic, group) == 5
     assert (await backend.promote(topic, group))[0] == 4
     again = await backend.read_new(retry, group, "a", 4, NOW)
     back = await backend.reclaim_idle(retry, group, "b", NOW, 1)
@@ -107,8 +109,27 @@ async def live(backend: Any, topic: str, group: str) -> None:
     await live_watching(backend, topic, f"{group}:2")
     await live_following(backend, topic, group)
     await live_in_lanes(backend, topic, group)
+    await live_examined(backend, topic, group)
     await backend.copy_dead(topic, group, [DeadLetter(entries[0], "why")])
+    await live_by_hand(backend, topic, f"{group}:4")
     assert await backend.cut(topic, 1000) == 0
+
+
+async def live_by_hand(backend: Any, topic: str, group: str) -> None:
+    """On a topic of the same slot, for in the end it is removed."""
+    other = keys.lane(topic, "by-hand")
+    assert await backend.append(other, [Stored("5-0", [b"payload", b"1"])], keep_ids=True) == ["5-0"]
+    await backend.register(other)
+    assert other in [name async for name in backend.streams("*")]
+    for name in (group, "other"):
+        await backend.create_group(other, name)
+    (entry,) = await backend.read_new(other, group, "a", 1, NOW)
+    assert [held.id for held in await backend.held(other, group, consumer="a")] == [entry.id]
+    assert await backend.expire(other, group, "a", [entry.id]) == []
+    assert await backend.settle(other, group, "a", parked=[Park(entry, HOUR, 2)]) == Settled(1)
+    await backend.move_group(other, group, "0")
+    assert await backend.remove_group(other, group) is True
+    assert await backend.remove_topic(other) == 1
 
 
 async def live_in_sequence(backend: Any, topic: str, reader: str, ids: list[str]) -> None:
@@ -228,6 +249,16 @@ async def live_watching(backend: Any, topic: str, group: str) -> None:
     assert group in [one.name for one in (await backend.inspect(topic)).groups]
     await backend.speaking({}).aclose()
     await (await backend.another()).aclose()
+
+
+async def live_examined(backend: Any, topic: str, group: str) -> None:
+    assert (await backend.server()).is_cluster
+    assert await backend.gone(topic, ["1-0"]) == {"1-0"}
+    assert await backend.turn(topic, group) is None
+    assert [one.problem for one in await backend.parcels(topic, group)] == [""] * 2
+    assert [one.problem for one in await backend.parcels(topic, None)] == [""]
+    assert {one.found for one in await backend.keys_of(topic, [group])} >= {"stream", "zset", "hash", "set", "string"}
+    assert (await backend.books(topic)).registered
 
 
 async def live_following(backend: Any, topic: str, cursor: str) -> None:

@@ -10,7 +10,9 @@ import pytest
 
 from penstock import Bus, Delivery, Letter, Receipt, Reject, Retry, events
 from penstock.backend import keys
-from penstock.errors import ConfigurationError
+from penstock.delivery.letters import DeadLetters
+from penstock.errors import ConfigurationError, EncodeError
+from penstock.events import Listeners
 from penstock.message.ids import canonical, foreign_id, new_id
 from penstock.message.wire import Wire
 from tests.support.stage import Stage
@@ -385,3 +387,71 @@ async def test_the_letters_of_a_bus_of_several_topics_are_those_of_each(stage: S
         for topic in topics:
             await stage.settled(topic=topic)
     assert sorted(seen) == sorted([(topic, 1) for topic in topics] * 2)
+
+
+def of_all_groups(stage: Stage) -> DeadLetters:
+    return DeadLetters(lambda: stage.app.backend, {stage.topic: Wire()}, None, Listeners())
+
+
+async def test_letters_of_all_groups_are_each_given_back_to_their_own(stage: Stage) -> None:
+    first, second = Morgue(stage, "first"), Morgue(stage, "second")
+    await first.bus.publish_many([{"n": n} for n in range(3)])
+    async with stage.running(first.bus, second.bus):
+        await stage.settled("first", "second")
+    for morgue in (first, second):
+        morgue.seen.clear()
+        morgue.rejects = False
+    stage.admin.xadd(keys.dead(stage.topic), {"junk": "1"})
+    dead = of_all_groups(stage)
+    assert await dead.count() == 7
+    report = await dead.replay()
+    assert (report.matched, report.replayed, report.gone) == (7, 6, 0)
+    ((junk, why),) = report.refused.items()
+    assert "publish it again" in why
+    assert await first.run() == await second.run() == [(0, 1), (1, 1), (2, 1)]
+    assert await dead.purge(ids=junk) == 1
+    assert await dead.count() == 0
+
+
+async def test_an_edited_letter_is_a_new_message_for_its_group_alone(stage: Stage) -> None:
+    billing, other = Morgue(stage, "billing"), Morgue(stage, "other")
+    receipt = await billing.bus.publish({"n": 1}, key="k", headers={"a": "b"})
+    async with stage.running(billing.bus, other.bus):
+        await stage.settled("billing", "other")
+    billing.seen.clear()
+    billing.rejects = False
+    (letter,) = await billing.letters()
+    new = await billing.bus.dead.edit(letter, {"n": 2})
+    assert await billing.run() == [(2, 1)]
+    (event,) = billing.seen
+    assert (event.id, event.key, event.entry_id) == (new, "k", receipt.entry_id)
+    assert event.headers == {"a": "b", "edited-from": receipt.id}
+    assert new != receipt.id
+    assert (await billing.letters(), await other.bus.dead.count()) == ([], 1)
+    assert await billing.bus.dead.edit(letter, {"n": 3}) is None
+    assert (await billing.run(), stage.admin.xlen(stage.topic)) == ([(2, 1)], 1)
+
+
+async def test_a_letter_that_nobody_could_read_can_be_edited(stage: Stage) -> None:
+    morgue = Morgue(stage)
+    id = new_id()
+    stage.admin.xadd(stage.topic, {"id": id, "key": "k", "payload": "{not json"})
+    stage.admin.xadd(stage.topic, {"junk": "1"})
+    await morgue.fill(0)
+    for letter in await morgue.letters():
+        await morgue.bus.dead.edit(letter, {"n": 1 if letter.id == id else 2})
+    assert await morgue.run() == [(1, 1), (2, 1)]
+    first, second = sorted(morgue.seen, key=lambda event: event.body["n"])
+    assert (first.key, first.headers) == ("k", {"edited-from": id})
+    assert set(second.headers) == {"edited-from"}
+
+
+async def test_what_cannot_be_edited_says_why_and_stays(stage: Stage) -> None:
+    stage.admin.xadd(keys.dead(stage.topic), {"junk": "1"})
+    dead = of_all_groups(stage)
+    (letter,) = [letter async for letter in dead]
+    with pytest.raises(ConfigurationError, match="cannot be edited: it died before any group had it"):
+        await dead.edit(letter, 1)
+    with pytest.raises(EncodeError):
+        await dead.edit(letter, float("nan"))
+    assert await dead.count() == 1

@@ -503,3 +503,61 @@ async def test_a_queued_job_is_found_by_an_id_that_tells_no_time(stage: Stage) -
     await queue.enqueue(Message({"n": 20}, id=id))
     await queue.enqueue_many([{"n": n} for n in range(20)])
     assert await (await queue.job(id)).status() is JobStatus.QUEUED
+
+
+async def test_what_is_not_done_is_listed_by_status(stage: Stage) -> None:
+    queue = stage.jobs(retry=NEVER)
+    begun, go = asyncio.Event(), asyncio.Event()
+
+    @queue.on(dict)
+    async def do(job: JobDelivery[Any]) -> None:
+        match job.body["n"]:
+            case "runs":
+                begun.set()
+                await go.wait()
+            case "fails":
+                raise ValueError("no luck")
+            case "dies":
+                raise Reject("no use")
+
+    async with stage.running(queue, concurrency=1):
+        for n in ("done", "fails", "dies"):
+            await queue.enqueue({"n": n}, priority=HIGH)
+        await stage.until(lambda: stage.told(events.DeadLettered))
+        await queue.enqueue(Message({"n": "runs"}, type="T"))
+        await begun.wait()
+        await queue.enqueue({"n": "waits"}, delay=HOUR)
+        for n in range(3):
+            job = await queue.enqueue({"n": n}, priority=LOW)
+        await job.cancel()
+        listed = await queue.unfinished()
+        assert [(job.payload["n"], job.status, job.priority) for job in listed] == [
+            ("runs", JobStatus.RUNNING, NORMAL),
+            (0, JobStatus.QUEUED, LOW),
+            (1, JobStatus.QUEUED, LOW),
+            ("fails", JobStatus.FAILED, HIGH),
+            ("waits", JobStatus.SCHEDULED, NORMAL),
+            ("dies", JobStatus.DEAD, HIGH),
+        ]
+        assert {job.payload["n"]: job.error for job in listed if job.error} == {
+            "fails": "ValueError: no luck",
+            "dies": "no use",
+        }
+        assert listed[0].kind == "T"
+        assert listed[0].worker
+        for status in JobStatus:
+            assert await queue.unfinished(status) == [job for job in listed if job.status is status]
+        assert [job.payload["n"] for job in await queue.unfinished(most=2)] == ["runs", 0]
+        go.set()
+    with pytest.raises(ConfigurationError, match="most"):
+        await queue.unfinished(most=0)
+
+
+async def test_jobs_that_became_due_again_are_listed_though_their_record_is_gone(stage: Stage) -> None:
+    queue = stage.jobs()
+    waiting = await queue.enqueue({"n": 1}, delay=HOUR)
+    assert await waiting.run_now()
+    stage.admin.delete(keys.record(keys.queue_home(stage.topic, queue.topics[0]), waiting.id))
+    (job,) = await queue.unfinished()
+    assert (job.id, job.status, job.payload) == (waiting.id, JobStatus.QUEUED, {"n": 1})
+    assert await queue.unfinished(JobStatus.RUNNING) == []

@@ -143,7 +143,9 @@ def test_dead_letters_are_listed_replayed_and_purged(server: Server, app: Pensto
     report = dead.replay(where=lambda letter: letter.id in chosen)
     assert (report.matched, report.replayed) == (3, 3)
     assert dead.purge(ids=letters[3].id or "") == 1
-    assert dead.count() == 246
+    assert dead.edit(letters[5], {"n": 0}) is not None
+    assert dead.edit(letters[5], {"n": 0}) is None
+    assert dead.count() == 245
     assert next(iter(dead)).id == letters[4].id  # an iteration that is not brought to its end
 
 
@@ -273,6 +275,7 @@ def test_jobs_are_enqueued_watched_and_cancelled_without_a_loop(server: Server, 
 
     later = queue.enqueue({"n": 9}, delay=timedelta(hours=1), unique_key="nine")
     assert queue.enqueue({"n": 9}, unique_key="nine").id == later.id
+    assert [job.id for job in queue.unfinished(JobStatus.SCHEDULED)] == [later.id]
     assert (later.status(), later.cancel()) == (JobStatus.SCHEDULED, JobStatus.CANCELLED)
     stop, working = threading.Event(), ThreadPoolExecutor(1)
     done = working.submit(work)

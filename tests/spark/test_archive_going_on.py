@@ -198,5 +198,5 @@ def test_where_spark_runs_can_be_said(
     (tmp_path / "rules").write_text(RULES.format(topic="t"))
     what = [str(tmp_path / "rules"), "--to", "told"] if kind == "alerts" else ["t"]
     with pytest.raises(SystemExit):
-        main(["pipeline", kind, *what, "--lake", str(tmp_path / "lake"), "--master", "local[7]"])
+        main(["pipeline", kind, *what, "--lake", str(tmp_path / "lake"), "--url", "redis://h", "--master", "local[7]"])
     assert "its spark.master is 'local[2]', not 'local[7]'" in capsys.readouterr().err

@@ -48,12 +48,12 @@ class Command:
         main([*self._arguments, *more])
         assert "Archived" in self._said.readouterr().err
 
-    def fails(self, *more: str) -> str:
-        """What it says then: one line, with exit code 1."""
+    def fails(self, *more: str, code: int = 1) -> str:
+        """What it says then: one line, with this exit code."""
         self._said.readouterr()
         with pytest.raises(SystemExit) as ending:
             main([*self._arguments, *more])
-        assert ending.value.code == 1
+        assert ending.value.code == code
         return the_error(self._said.readouterr().err)
 
     def ids(self) -> Counter[str]:
@@ -186,7 +186,7 @@ def test_what_is_wrong_with_the_server_is_told_in_its_own_words(
     ids = publish(admin, topic)
     (server.directory / "s").rename(server.directory / "away")
     try:
-        assert "is the server up, and is the address right?" in command.fails()
+        assert "is the server up, and is the address right?" in command.fails(code=4)
     finally:
         (server.directory / "away").rename(server.directory / "s")
     command.succeeds()

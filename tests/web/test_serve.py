@@ -173,5 +173,5 @@ def test_what_cannot_start_says_why(server: Server) -> None:
     assert (code, text.count("\n")) == (1, 1), text
     assert "cannot be listened on" in text
     code, text = refused("--url", "redis://127.0.0.1:1", "--port", "0")
-    assert (code, text.count("\n")) == (1, 1), text
+    assert (code, text.count("\n")) == (4, 1), text
     assert "127.0.0.1:1" in text

@@ -10,9 +10,11 @@ from collections.abc import Mapping
 from typing import Protocol, Self
 
 from penstock.backend.contract.crons import KeepsCrons
+from penstock.backend.contract.examining import Examines
 from penstock.backend.contract.following import Follows
 from penstock.backend.contract.letters import KeepsLetters
 from penstock.backend.contract.migrating import TakesOver
+from penstock.backend.contract.operating import Operates
 from penstock.backend.contract.publishing import Publishes
 from penstock.backend.contract.reading import Reads
 from penstock.backend.contract.records import KeepsRecords
@@ -36,6 +38,8 @@ class StreamBackend(
     KeepsRecords,
     KeepsCrons,
     TakesOver,
+    Operates,
+    Examines,
     Protocol,
 ):
     """What the delivery engine needs of a server that keeps streams."""

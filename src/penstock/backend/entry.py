@@ -192,6 +192,25 @@ class Letter(Struct, frozen=True):
     """Why this one cannot be opened, if so; its record then holds nothing but that."""
 
 
+class Waiting(Struct, frozen=True):
+    """A delivery that is parked."""
+
+    due: datetime
+    """When its next attempt is, by the server's clock."""
+
+    attempt: int
+    """The number that one will carry; 1 if it was put aside before its first."""
+
+    origin: str
+    """The entry id it has, or once had, in the topic; of one that never was there, an id that no entry has."""
+
+    reason: str
+    """Why the last attempt failed; empty if there was none."""
+
+    raw: Sequence[bytes]
+    """Fields and values as they will be on the retry stream, with Penstock's own bookkeeping."""
+
+
 class Replayed(Struct, frozen=True):
     """What became of a replay: every letter's id is in one of these."""
 
@@ -278,6 +297,27 @@ class Stored(Struct, frozen=True, gc=False):
 
     id: str
     fields: list[bytes]
+
+
+_HANDED_BACK = timedelta(days=300)
+"""Idle for so long is only what was handed back."""
+
+
+class Held(Struct, frozen=True):
+    """An entry that a consumer holds."""
+
+    id: str
+    consumer: str
+    idle: timedelta
+    """Since it was handed out, or its lease renewed; very long, if it was handed back."""
+
+    deliveries: int
+    """How often it was handed out."""
+
+    @property
+    def is_handed_back(self) -> bool:
+        """Its consumer gave it back when it left: whoever reads for the group next takes it over at once."""
+        return self.idle >= _HANDED_BACK
 
 
 class Glimpse(Struct, frozen=True):

@@ -52,6 +52,9 @@ class GroupFacts(Struct, frozen=True):
     consumers: tuple[Consumer, ...]
     """Everybody known on either stream, with what it holds on both."""
 
+    watched: bool = False
+    """A worker has looked after it. Else it is a cursor, such as one of Spark's, or was made by hand."""
+
 
 class TopicFacts(Struct, frozen=True):
     """A topic and its groups at one moment; of very many groups, at a few moments shortly after each other."""

@@ -37,6 +37,7 @@ with, behind `/`, quoted names in which neither `:` nor `/` can occur.
 """
 
 import re
+from collections.abc import Iterable
 from urllib.parse import quote, unquote
 
 from penstock import options
@@ -170,6 +171,16 @@ def written(topic: str, query: str, batch: int) -> str:
     return _aux(topic, "written", query, str(batch))
 
 
+def types_of(topic: str, names: Iterable[str]) -> dict[str, str]:
+    """What a topic and these groups of it may have beside the stream and its dead letters: key to type."""
+    found = {later(topic): "zset", partitions(topic): "string", paused(topic): "set"}
+    found |= {build(topic): "hash" for build in (cursors, groups, obeyed)}
+    for name in names:
+        found |= {retry(topic, name): "stream", parked(topic, name): "zset", members(topic, name): "zset"}
+        found |= {build(topic, name): "hash" for build in (starts, steals, turn)}
+    return found
+
+
 def home(stream: str) -> str:
     """The topic a stream belongs to: itself, or, for a group's retry stream, the topic that is retried."""
     found = _RETRY.fullmatch(stream)
@@ -179,6 +190,11 @@ def home(stream: str) -> str:
 def is_retry(stream: str) -> bool:
     """True for a stream that only one group reads, so that a settled entry can be deleted at once."""
     return _RETRY.fullmatch(stream) is not None
+
+
+def is_own(name: str) -> bool:
+    """True for keys of Penstock's own, which are no topics."""
+    return name.startswith(_OURS)
 
 
 def may_create(topic: str) -> bool:

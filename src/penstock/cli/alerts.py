@@ -1,7 +1,6 @@
 """`penstock pipeline alerts`: Spark tells of messages that did not follow others in time."""
 
 import sys
-from datetime import timedelta
 from pathlib import Path
 from threading import Event
 from typing import Annotated
@@ -9,6 +8,7 @@ from typing import Annotated
 from cyclopts import Parameter
 from rich.console import Console
 
+from penstock.cli.moments import Span
 from penstock.cli.reading import Reading
 from penstock.cli.spark_session import start_spark
 from penstock.lake import Lake
@@ -21,7 +21,7 @@ def alerts(
     *,
     lake: Path,
     to: str,
-    every: timedelta | None = None,
+    every: Span | None = None,
     name: str = "alerts",
     reading: Annotated[Reading, Parameter(name="*")] = Reading(),  # noqa: B008 - frozen
 ) -> None:
@@ -48,7 +48,14 @@ def alerts(
 
     topics, found = read_rules(rules)
     job = Alerts(
-        lake=lake, topics=topics, rules=found, to=to, url=reading.url, name=name, group=name, options=reading.options
+        lake=lake,
+        topics=topics,
+        rules=found,
+        to=to,
+        url=reading.found_beside_environment(),
+        name=name,
+        group=name,
+        options=reading.options,
     )
     console = Console(file=sys.stderr)
     spark = start_spark(console, Lake.create(lake), name, reading.master)

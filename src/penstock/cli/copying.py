@@ -7,14 +7,13 @@ from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.progress import BarColumn, TaskProgressColumn, TextColumn
-from rich.progress import Progress as Bar
+
+from penstock.cli.progress import progress as bar
 
 if TYPE_CHECKING:
     from penstock.spark.pipelines.progress import Progress
 
 _LINE_SECONDS = 10.0
-_COLUMNS = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[facts]}"))
 
 
 @contextmanager
@@ -23,14 +22,13 @@ def copying(console: Console, what: str) -> "Iterator[Callable[[Progress], None]
     if not console.is_terminal:
         yield _Lines(console, what).show
         return
-    with Bar(*_COLUMNS, console=console, transient=True) as bar:
-        task = bar.add_task(what, total=None, facts="")
+    with bar(what, console) as show:
 
-        def show(progress: "Progress") -> None:
+        def watch(progress: "Progress") -> None:
             total = None if progress.lag is None else progress.done + progress.lag
-            bar.update(task, completed=progress.done, total=total, facts=facts_of(progress))
+            show(progress.done, total, facts_of(progress))
 
-        yield show
+        yield watch
 
 
 class _Lines:

@@ -1,46 +1,34 @@
 """`penstock cron`: the schedules of a queue."""
 
-import asyncio
-import json
-import sys
 from collections.abc import Awaitable, Callable
-from datetime import datetime
-from typing import Literal, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from rich.console import Console
-from rich.table import Table
+from penstock.cli.confirming import Yes, only_tried
+from penstock.cli.printing import Form, print_rows
+from penstock.cli.servers import HERE, At, Server, ask
+from penstock.cli.shown import moment_text
+from penstock.cli.usage import NotThereError
 
-from penstock.cli.asking import app_at
-from penstock.jobs.schedules import Schedules, ScheduleState
+if TYPE_CHECKING:
+    from penstock.jobs.schedules import Schedules, ScheduleState
 
 T = TypeVar("T")
+_COLUMNS = ("name", "expression", "timezone", "kind", "priority", "paused", "last", "next")
 
 
-def ls(queue: str, /, *, url: str | None = None, output: Literal["table", "json"] | None = None) -> None:
+def ls(queue: str, /, *, output: Form = None, server: At = HERE) -> None:
     """List the schedules of a queue, with the last tick of each that is done with, and the next.
 
     Parameters
     ----------
     queue
         The queue's name, with the prefix of its app, if that has one.
-    url
-        The server, instead of $PENSTOCK_URL.
-    output
-        table or json (one object per line); a table on a terminal, else json.
     """
-    found = _ask(queue, url, lambda schedules: schedules.list())
-    if (output or ("table" if sys.stdout.isatty() else "json")) == "json":
-        for state in found:
-            print(json.dumps(_facts(state)))
-        return
-    table = Table("name", "times", "zone", "job", "last", "next")
-    for state in found:
-        after = "paused" if state.is_paused else _shown(state.next)
-        table.add_row(state.name, state.expression, state.timezone, state.kind, _shown(state.last), after)
-    Console().print(table)
+    found = _ask(queue, server, lambda schedules: schedules.list())
+    print_rows(map(_facts, found), output, _COLUMNS)
 
 
-def pause(queue: str, name: str, /, *, url: str | None = None) -> None:
+def pause(queue: str, name: str, /, *, server: At = HERE) -> None:
     """Have a schedule tick no more until it is resumed, whatever starts or is deployed meanwhile.
 
     Parameters
@@ -49,13 +37,12 @@ def pause(queue: str, name: str, /, *, url: str | None = None) -> None:
         The queue's name.
     name
         The schedule's.
-    url
-        The server, instead of $PENSTOCK_URL.
     """
-    _ask(queue, url, lambda schedules: schedules.pause(name))
+    _known(queue, name, server)
+    _ask(queue, server, lambda schedules: schedules.pause(name))
 
 
-def resume(queue: str, name: str, /, *, url: str | None = None) -> None:
+def resume(queue: str, name: str, /, *, server: At = HERE) -> None:
     """Have a schedule tick again, from now on: what it missed meanwhile is not made up for.
 
     Parameters
@@ -64,13 +51,12 @@ def resume(queue: str, name: str, /, *, url: str | None = None) -> None:
         The queue's name.
     name
         The schedule's.
-    url
-        The server, instead of $PENSTOCK_URL.
     """
-    _ask(queue, url, lambda schedules: schedules.resume(name))
+    _known(queue, name, server)
+    _ask(queue, server, lambda schedules: schedules.resume(name))
 
 
-def rm(queue: str, name: str, /, *, url: str | None = None) -> None:
+def rm(queue: str, name: str, /, *, yes: Yes = False, server: At = HERE) -> None:
     """Forget a schedule that no code declares any more. One that a running worker declares begins anew.
 
     Parameters
@@ -79,21 +65,27 @@ def rm(queue: str, name: str, /, *, url: str | None = None) -> None:
         The queue's name.
     name
         The schedule's.
-    url
-        The server, instead of $PENSTOCK_URL.
     """
-    _ask(queue, url, lambda schedules: schedules.forget(name))
+    state = _known(queue, name, server)
+    if not yes:
+        only_tried(f"forget schedule {name!r} of queue {queue!r}, and that it ticked up to {moment_text(state.last)}")
+    _ask(queue, server, lambda schedules: schedules.forget(name))
 
 
-def _ask(queue: str, url: str | None, what: Callable[[Schedules], Awaitable[T]]) -> T:
-    async def ask() -> T:
-        async with app_at(url) as app:
-            return await what(app.jobs(queue).schedules)
+def _known(queue: str, name: str, server: Server) -> "ScheduleState":
+    found = _ask(queue, server, lambda schedules: schedules.list())
+    for state in found:
+        if state.name == name:
+            return state
+    names = ", ".join(state.name for state in found) or "none"
+    raise NotThereError(f"queue {queue!r} has no schedule {name!r}: there are {names}")
 
-    return asyncio.run(ask())
+
+def _ask(queue: str, server: Server, what: "Callable[[Schedules], Awaitable[T]]") -> T:
+    return ask(server, lambda app: what(app.jobs(queue).schedules))
 
 
-def _facts(state: ScheduleState) -> dict[str, object]:
+def _facts(state: "ScheduleState") -> dict[str, object]:
     return {
         "name": state.name,
         "expression": state.expression,
@@ -101,10 +93,6 @@ def _facts(state: ScheduleState) -> dict[str, object]:
         "kind": state.kind,
         "priority": state.priority.value,
         "paused": state.is_paused,
-        "last": state.last.isoformat(),
-        "next": None if state.next is None else state.next.isoformat(),
+        "last": state.last,
+        "next": state.next,
     }
-
-
-def _shown(moment: datetime | None) -> str:
-    return "never" if moment is None else f"{moment:%Y-%m-%d %H:%M:%S} UTC"

@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 from rich.console import Console
 
-from penstock.backend.address import URL_VARIABLE, parse
+from penstock.backend.address import URL_VARIABLE
 from penstock.cli.loading import import_users_module, log_events
+from penstock.cli.moments import Span
 from penstock.cli.saying import say
+from penstock.cli.servers import HERE, At
 from penstock.cli.spark_session import start_spark
 from penstock.cli.usage import UsageError
 from penstock.lake import Lake
@@ -36,12 +38,12 @@ def run(
     /,
     *,
     home: Path,
-    url: str | None = None,
     once: Annotated[bool, Parameter(negative=(), show_default=False)] = False,
-    every: timedelta | None = None,
+    every: Span | None = None,
     master: str | None = None,
     restarts: int = 0,
     adapt: Annotated[bool, Parameter(negative=(), show_default=False)] = False,
+    server: At = HERE,
 ) -> None:
     """Run a flow until SIGTERM or Ctrl-C, which let the batch in progress come to its end; asked twice, end at once.
 
@@ -52,8 +54,6 @@ def run(
         too.
     home
         A lake: the directory of the flow's tables and its checkpoint. It is made if there is none.
-    url
-        The server, instead of $PENSTOCK_URL.
     once
         Take what is there, and end: for cron.
     every
@@ -67,7 +67,8 @@ def run(
     """
     if once and every is not None:
         raise UsageError("--once takes what is there and ends, so it cannot go with --every: give one of them.")
-    _choose_server(url)
+    server.address()
+    os.environ[URL_VARIABLE] = server.found()[0]  # not as an option: Spark shows those, and it may hold a password
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     flow = load_flow(target)
     job = flow.at(home, every=None if once else every or _EVERY, restarts=restarts, adapt=adapt)
@@ -103,15 +104,6 @@ def load_flow(target: str) -> Flow:
     there = f"there is {' and '.join(flows)}" if flows else "make one there, with @flow(...)"
     what = f"module {name!r} has no {path!r}" if found is None else f"{target} is a {type(found).__name__}, not a flow"
     raise UsageError(f"{what}: {there}.")
-
-
-def _choose_server(url: str | None) -> None:
-    """By the environment, as Spark shows options, and the URL may hold a password."""
-    if url is not None:
-        parse(url, source="--url")
-        os.environ[URL_VARIABLE] = url
-    if not os.environ.get(URL_VARIABLE):
-        raise UsageError(f"no server: give --url, or set ${URL_VARIABLE}.")
 
 
 def _watch(ending: ExitStack) -> "Callable[[Progress], None]":

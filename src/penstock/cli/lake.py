@@ -2,17 +2,15 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
 from penstock.backend import keys
-from penstock.cli.printing import print_table
+from penstock.cli.printing import Form, print_table
 from penstock.errors import ConfigurationError
 from penstock.lake import Lake, Snapshot
 from penstock.lake import tables as sql_tables
-
-Form = Annotated[Literal["table", "json", "csv"] | None, Parameter(name=["--output", "-o"])]
 
 
 def query(
@@ -30,9 +28,6 @@ def query(
         Like "SELECT topic, count(*) FROM raw GROUP BY topic".
     lake
         The lake's directory.
-    output
-        table, json (one object per line) or csv; a table on a terminal, else json, unless given. Bytes are base64 in
-        json and csv.
     verbose
         Say also how many files of the lake were opened.
     """
@@ -55,8 +50,6 @@ def tables(*, lake: Path, output: Form = None) -> None:
     ----------
     lake
         The lake's directory.
-    output
-        table, json (one object per line) or csv; a table on a terminal, else json, unless given.
     """
     opened = Lake.open(lake)
     found = sql_tables.query(

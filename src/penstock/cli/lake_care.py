@@ -2,13 +2,15 @@
 
 from datetime import timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from penstock.lake import Lake
-from penstock.lake.compaction import compact as compact_files
-from penstock.lake.retention import drop_days, sweep
+from penstock.cli.moments import Span
+
+if TYPE_CHECKING:
+    from penstock.lake import Lake
 
 
-def compact(*, lake: Path, grace: timedelta = timedelta(hours=1)) -> None:
+def compact(*, lake: Path, grace: Span = timedelta(hours=1)) -> None:
     """Merge the small files of each table and day, and keep the first entry of each message. Readers notice nothing.
 
     Parameters
@@ -18,13 +20,16 @@ def compact(*, lake: Path, grace: timedelta = timedelta(hours=1)) -> None:
     grace
         How long files that are no part of the lake any more are kept, for readers that have listed them.
     """
+    from penstock.lake import Lake
+    from penstock.lake.compaction import compact as compact_files
+
     opened = Lake.open(lake)
     done = compact_files(opened)
     print(f"{done.files_before:,} files became {done.files_after:,}; {done.duplicates:,} duplicates removed")
     _sweep(opened, grace)
 
 
-def drop(*, lake: Path, older_than: timedelta, topic: str | None = None, grace: timedelta = timedelta(hours=1)) -> None:
+def drop(*, lake: Path, older_than: Span, topic: str | None = None, grace: Span = timedelta(hours=1)) -> None:
     """Take the days out of a lake that ended so long ago, of every table.
 
     Parameters
@@ -38,12 +43,17 @@ def drop(*, lake: Path, older_than: timedelta, topic: str | None = None, grace: 
     grace
         How long their files are kept, for readers that have listed them.
     """
+    from penstock.lake import Lake
+    from penstock.lake.retention import drop_days
+
     opened = Lake.open(lake)
     rows = drop_days(opened, older_than=older_than, topic=topic)
     print(f"{rows:,} rows left the lake")
     _sweep(opened, grace)
 
 
-def _sweep(lake: Lake, grace: timedelta) -> None:
+def _sweep(lake: "Lake", grace: timedelta) -> None:
+    from penstock.lake.retention import sweep
+
     if swept := sweep(lake, grace=grace):
         print(f"{swept:,} files that were no part of it any more are deleted")

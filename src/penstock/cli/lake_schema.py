@@ -4,8 +4,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from penstock.cli.lake import Form
-from penstock.cli.printing import print_table
+from penstock.cli.printing import Form, print_table
 from penstock.lake import Lake
 from penstock.lake.learning import schema_of
 from penstock.lake.schemas import MOST_COLUMNS, Schema
@@ -23,8 +22,6 @@ def schema(topic: str, /, *, lake: Path, output: Form = None) -> None:
         Of which there are messages in the lake.
     lake
         The lake's directory.
-    output
-        table, json (one object per line) or csv; a table on a terminal, else json, unless given.
     """
     opened = Lake.open(lake)
     found = schema_of(opened, topic)

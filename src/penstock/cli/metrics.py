@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 from rich.console import Console
 
+from penstock.cli.moments import Span
 from penstock.cli.reading import Reading
 from penstock.cli.spark_session import start_spark
 from penstock.cli.usage import UsageError
@@ -24,9 +25,9 @@ def metrics(
     lake: Path,
     journal: str | None = None,
     to: str | None = None,
-    window: timedelta = timedelta(minutes=1),
-    watermark: timedelta = timedelta(seconds=10),
-    every: timedelta | None = None,
+    window: Span = timedelta(minutes=1),
+    watermark: Span = timedelta(seconds=10),
+    every: Span | None = None,
     name: str = "metrics",
     reading: Annotated[Reading, Parameter(name="*")] = Reading(),  # noqa: B008 - frozen
 ) -> None:
@@ -60,8 +61,8 @@ def metrics(
 
     console = Console(file=sys.stderr)
     job = Metrics(
-        lake=lake, topics=topics, journal=journal, to=to, url=reading.url, window=window, watermark=watermark,
-        name=name, group=name, options=reading.options,
+        lake=lake, topics=topics, journal=journal, to=to, url=reading.found_beside_environment(),
+        window=window, watermark=watermark, name=name, group=name, options=reading.options,
     )  # fmt: skip
     spark = start_spark(console, Lake.create(lake), name, reading.master)
     stop = Event()

@@ -1,25 +1,24 @@
 """`penstock job migrate`: the jobs of a queue in a sorted set, into the lanes."""
 
 import asyncio
-import sys
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from penstock.backend.old_queue import OldQueue
-from penstock.cli.asking import app_at
+from penstock.cli.progress import progress
 from penstock.cli.saying import warn
+from penstock.cli.servers import HERE, At, Server
 from penstock.errors import MigrationError
-from penstock.jobs.migration import Migrated
 from penstock.jobs.old_jobs import Bands
-from penstock.jobs.queue import JobQueue
 from penstock.message.wire import Wire
 from penstock.process import stopped_by_signals
 
-_COLUMNS = (TextColumn("moving"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+if TYPE_CHECKING:
+    from penstock.jobs.migration import Migrated
+    from penstock.jobs.queue import JobQueue
+
 _MOST_SHOWN = 20
 
 
@@ -53,9 +52,9 @@ def migrate(
     source: Annotated[Source | None, Parameter(name="*")] = None,
     group: str = "workers",
     dialect: Literal["native", "job"] = "native",
-    url: str | None = None,
     dry_run: Annotated[bool, Parameter(negative=())] = False,
     follow: Annotated[bool, Parameter(negative=())] = False,
+    server: At = HERE,
 ) -> None:
     """Move the jobs of a queue in a sorted set into the lanes of a queue on the same server.
 
@@ -70,8 +69,6 @@ def migrate(
         What the workers of that queue call themselves.
     dialect
         How jobs are written: native for app.jobs(...), job for RedisStreamBackend.
-    url
-        The server, instead of $PENSTOCK_URL.
     dry_run
         Only say what would be moved.
     follow
@@ -80,7 +77,9 @@ def migrate(
     given = source or Source()
     old = OldQueue(given.zset, given.records, given.dead, given.active)
     bands = Bands(given.normal_from, given.low_from)
-    done = asyncio.run(_migrated(queue, old, bands, group=group, dialect=dialect, url=url, dry=dry_run, follow=follow))
+    done = asyncio.run(
+        _migrated(queue, old, bands, group=group, dialect=dialect, server=server, dry=dry_run, follow=follow)
+    )
     _show(done, old)
     for member, reason in list(done.damaged.items())[:_MOST_SHOWN]:
         warn(f"job {member.decode(errors='backslashreplace')} stays where it is: {reason}")
@@ -92,9 +91,9 @@ def migrate(
 
 
 async def _migrated(
-    queue: str, old: OldQueue, bands: Bands, *, group: str, dialect: str, url: str | None, dry: bool, follow: bool
-) -> Migrated:
-    app = app_at(url)
+    queue: str, old: OldQueue, bands: Bands, *, group: str, dialect: str, server: Server, dry: bool, follow: bool
+) -> "Migrated":
+    app = server.app()
     if dialect != "native":
         for lane in app.jobs(queue).topics:
             app.use_wire(lane, Wire(dialect))
@@ -102,17 +101,15 @@ async def _migrated(
         return await _run(app.jobs(queue, group=group), old, bands, dry=dry, follow=follow)
 
 
-async def _run(queue: JobQueue, old: OldQueue, bands: Bands, *, dry: bool, follow: bool) -> Migrated:
-    console = Console(file=sys.stderr)
-    with Progress(*_COLUMNS, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("", total=None)
-        job = queue.migration(old, bands, lambda done, total: bar.update(task, completed=done, total=max(done, total)))
+async def _run(queue: "JobQueue", old: OldQueue, bands: Bands, *, dry: bool, follow: bool) -> "Migrated":
+    with progress("moving") as show:
+        job = queue.migration(old, bands, show)
         loop = asyncio.get_running_loop()
         with stopped_by_signals(lambda: loop.call_soon_threadsafe(job.stop)):
             return await job.run(trial=dry, follow=follow)
 
 
-def _show(done: Migrated, old: OldQueue) -> None:
+def _show(done: "Migrated", old: OldQueue) -> None:
     rows = [(count, f"to {lane}") for lane, count in sorted(done.lanes.items())]
     rows += [
         (done.scheduled, "waiting for their time"),

@@ -2,7 +2,6 @@
 
 import sys
 import time
-from datetime import timedelta
 from pathlib import Path
 from threading import Event
 from typing import Annotated
@@ -11,6 +10,7 @@ from cyclopts import Parameter
 from rich.console import Console
 
 from penstock.cli.copying import copying
+from penstock.cli.moments import Span
 from penstock.cli.reading import Reading
 from penstock.cli.spark_session import start_spark
 from penstock.cli.usage import UsageError
@@ -23,7 +23,7 @@ def archive(
     lake: Path,
     group: str = "lake",
     name: str = "archive",
-    every: timedelta | None = None,
+    every: Span | None = None,
     dead: bool = True,
     reading: Annotated[Reading, Parameter(name="*")] = Reading(),  # noqa: B008 - frozen
 ) -> None:
@@ -50,7 +50,15 @@ def archive(
         raise UsageError("Name at least one topic to archive.")
     from penstock.spark.pipelines.archive import Archive
 
-    job = Archive(lake=lake, topics=topics, url=reading.url, group=group, name=name, dead=dead, options=reading.options)
+    job = Archive(
+        lake=lake,
+        topics=topics,
+        url=reading.found_beside_environment(),
+        group=group,
+        name=name,
+        dead=dead,
+        options=reading.options,
+    )
     console = Console(file=sys.stderr)
     spark = start_spark(console, Lake.create(lake), name, reading.master)
     stop, started = Event(), time.monotonic()

@@ -5,13 +5,12 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from penstock.cli.servers import Server
 
-@dataclass(frozen=True)
-class Reading:
+
+@dataclass(frozen=True, kw_only=True)
+class Reading(Server):
     """Of topics, by Spark."""
-
-    url: str | None = None
-    """The server, instead of $PENSTOCK_URL."""
 
     master: str | None = None
     """Where Spark runs, like local[2] or spark://host:7077; on all cores of this machine unless given."""

@@ -2,24 +2,22 @@
 
 import sys
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 from rich.console import Console
-from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from penstock.cli.moments import Moment, moment
+from penstock.cli.moments import Moment
+from penstock.cli.progress import progress
 from penstock.cli.saying import warn
+from penstock.cli.servers import HERE, At
 from penstock.errors import SetupError
 from penstock.lake.selection import Selection
 
 if TYPE_CHECKING:
     from penstock.spark.pipelines.chosen import Day
     from penstock.spark.pipelines.replay import Replay
-
-_COLUMNS = (TextColumn("replaying"), MofNCompleteColumn(), TimeRemainingColumn())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,19 +32,18 @@ class Choice:
 
     types: Annotated[tuple[str, ...], Parameter(name=["--type", "--types"])] = ()
     keys: Annotated[tuple[str, ...], Parameter(name=["--key", "--keys"])] = ()
-    since: Moment = None
-    """Only entries from then on: a moment with its time zone, like 2026-11-15T08:00Z, or an age, like 2d.
+    since: Moment | None = None
+    """Only entries from then on: a moment, like 2026-11-15T08:00Z or yesterday, or an age, like 2d.
     An age means another moment in the next run: to go on with a replay, give moments."""
 
-    until: Moment = None
+    until: Moment | None = None
     """Only entries before: a moment, or an age."""
 
     where: str = ""
     """SQL about the columns of the table raw. It may ask other tables of the lake, too."""
 
     def selection(self) -> Selection:
-        now = datetime.now(UTC)
-        bounds = {"since": moment(self.since, now), "until": moment(self.until, now)}
+        bounds = {"since": self.since, "until": self.until}
         return Selection(topics=self.topics, ids=self.ids, types=self.types, keys=self.keys, where=self.where, **bounds)
 
 
@@ -57,9 +54,9 @@ def replay(
     selection: Annotated[Choice | None, Parameter(name="*")] = None,
     to: str | None = None,
     group: str | None = None,
-    url: str | None = None,
     rate: float | None = None,
     dry_run: Annotated[bool, Parameter(negative=())] = False,
+    server: At = HERE,
 ) -> None:
     """Bring messages back from a lake to a topic: in order, and each once per replay, however often it is interrupted.
 
@@ -73,8 +70,6 @@ def replay(
         The topic; without it, each message goes to the topic it came from.
     group
         Only this group of the topic gets them; without it, every group does.
-    url
-        The server, instead of $PENSTOCK_URL.
     rate
         At most so many messages per second.
     dry_run
@@ -82,14 +77,15 @@ def replay(
     """
     console = Console(file=sys.stderr)
     chosen = selection or Choice()
+    url = None if dry_run else server.found_beside_environment()
     job = _replay_of(lake=lake, id=id, to=to, group=group, selection=chosen.selection(), url=url, rate=rate)
     with job.choose() as found:
         if dry_run:
             _show(found.days)
             return
-        with Progress(*_COLUMNS, console=console, transient=True) as bar:
-            task = bar.add_task("", total=sum(day.messages for day in found.days))
-            done = job.bring(found, lambda count: bar.update(task, completed=count))
+        total = sum(day.messages for day in found.days)
+        with progress("replaying", console) as show:
+            done = job.bring(found, lambda count: show(count, total))
     place = f" to group {group!r}" if group else ""
     before = f"; {done.before:,} were there already" if done.before else ""
     console.print(f"Replayed {done.written:,} messages{place} as {id!r}{before}", highlight=False)

@@ -1,7 +1,7 @@
 """`penstock run`: an app's handlers, as a process that a service manager can look after.
 
 Exit codes: 0 asked to stop, and drained; 1 it could not start, or did not end in time; 2 the command line makes no
-sense; killed by SIGTERM or SIGINT (143 or 130 in a shell) if that came twice.
+sense; 4 the server cannot be reached; killed by SIGTERM or SIGINT (143 or 130 in a shell) if that came twice.
 """
 
 import sys

@@ -20,6 +20,7 @@ from penstock.cli.child import Child
 from penstock.cli.leaving import stopping_signals
 from penstock.cli.liveness import Endpoint, LivenessFile, LivenessPort, Pulse
 from penstock.cli.saying import say, warn
+from penstock.cli.usage import COULD_NOT, DONE, UNREACHABLE, USAGE
 from penstock.cli.worker import Settings
 
 _LOOK_SECONDS = 0.5
@@ -28,7 +29,7 @@ _FIRST_DELAY = 1.0
 _LONGEST_DELAY = 60.0
 _HEALTHY_SECONDS = 60.0
 _PULSE_SECONDS = 5.0
-_SAID = (0, 1, 2)  # exit codes with which a worker has said itself what there was to say
+_SAID = (DONE, COULD_NOT, USAGE, UNREACHABLE)  # exit codes with which a worker has said itself what there was to say
 
 
 class Post:

@@ -1,87 +1,78 @@
-"""`penstock trace`: the life of one message, from a lake and, if asked, from the server. Needs no Spark."""
+"""`penstock trace`: the life of one message, from the server, from a lake, or from both. Needs no Spark."""
 
 import sys
-from collections.abc import Sequence
 from dataclasses import asdict
-from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-
-from penstock.backend.address import Address, parse
-from penstock.backend.embedded import EmbeddedServer
-from penstock.backend.redis.blocking import BlockingLink
-from penstock.cli.lake import Form
-from penstock.cli.printing import print_table
-from penstock.errors import LakeError
-from penstock.lake import Lake
-from penstock.lake.trace import WITHIN, Event
-from penstock.lake.trace import trace as life_of
+from penstock.cli.moments import Span
+from penstock.cli.printing import Form, print_rows
+from penstock.cli.servers import HERE, At, Server
+from penstock.cli.usage import NotThereError, UsageError
 from penstock.message.ids import canonical
-from penstock.whereabouts import whereabouts
 
-_SCHEMA = pa.schema(
-    [
-        *((name, pa.string()) for name in ("at", "what", "topic", "group", "entry_id")),
-        ("attempt", pa.int64()),
-        *((name, pa.string()) for name in ("detail", "source")),
-    ]
-)
+_COLUMNS = ("at", "what", "topic", "group", "entry_id", "attempt", "detail", "source")
 
 
 def trace(
     id: str,
     /,
     *,
-    lake: Path,
-    url: str | None = None,
+    lake: Path | None = None,
     journal: str = "journal",
-    within: timedelta = WITHIN,
+    within: Span | None = None,
     output: Form = None,
+    server: At = HERE,
 ) -> None:
     """Say what became of a message: published, tried, dead, replayed, in order of time, and where each is written.
+
+    Without a lake the server is asked; with one, the server is asked too if --url or --context names it.
 
     Parameters
     ----------
     id
         The message's UUID.
     lake
-        The lake's directory.
-    url
-        A server, to say also where the message is now. Nothing is changed there.
+        The directory of a lake, which remembers more than the server does, and for longer.
     journal
         The topic with the journal of attempts, if it is in the lake.
     within
-        How long after its publication attempts are looked for in the journal; of a message that died, up to the end.
-    output
-        table, json (one object per line) or csv; a table on a terminal, else json, unless given.
+        How long after its publication attempts are looked for in the journal, a day unless given; of a message that
+        died, up to the end.
     """
-    opened = Lake.open(lake)
-    found = life_of(opened, canonical(id) or id, journal=journal, within=within)
-    if url is not None:
-        found = found.beside(_on_server(parse(url, source="option --url"), found.id, found.entries))
-    if found.events:
-        print_table(_table(found.events), output)
+    uuid = canonical(id)
+    if uuid is None:
+        raise UsageError(f"{id!r} is no UUID of a message.")
+    if lake is not None:
+        terms = {"journal": journal} if within is None else {"journal": journal, "within": within}
+        _from_lake(uuid, lake, server, terms, output)
+        return
+    from penstock.cli.seeing import seen_on
+
+    found = [{**asdict(one), "source": "server"} for one in seen_on(server.address(), uuid)]
+    if not found:
+        raise NotThereError(
+            f"the server knows nothing of message {uuid}: it was settled and trimmed, or never published; a lake may"
+            " remember it, see --lake"
+        )
+    print_rows(found, output, _COLUMNS)
+
+
+def _from_lake(id: str, path: Path, server: Server, terms: dict[str, Any], output: str | None) -> None:
+    from penstock.cli.seeing import seen_on
+    from penstock.lake import Lake
+    from penstock.lake.trace import Event
+    from penstock.lake.trace import trace as life_of
+
+    lake = Lake.open(path)
+    found = life_of(lake, id, **terms)
+    is_asked = server.url is not None or server.context is not None
+    if is_asked:
+        sightings = seen_on(server.address(), found.id, found.entries)
+        found = found.beside([Event(**asdict(one), source="server") for one in sightings])
     cost = f"{found.opened:,} of {found.files:,} files of the lake were opened"
     if not found.events:
-        place = "the lake" if url is None else "the lake, nor on the server,"
-        raise LakeError(f"message {found.id} is not in {place} {opened.path} as far as it was archived; {cost}")
+        place = "the lake, nor on the server," if is_asked else "the lake"
+        raise NotThereError(f"message {found.id} is not in {place} {lake.path} as far as it was archived; {cost}")
+    print_rows(map(asdict, found.events), output, _COLUMNS)
     print(cost, file=sys.stderr)
-
-
-def _on_server(address: Address, id: str, known: Sequence[tuple[str, str]]) -> list[Event]:
-    if address.kind == "embedded":
-        with EmbeddedServer.start(address.directory, ephemeral=address.ephemeral) as server:
-            return _on_server(parse(server.url), id, known)
-    with BlockingLink.open(address) as link:
-        return [Event(**asdict(sighting), source="server") for sighting in whereabouts(link, id, known)]
-
-
-def _table(events: Sequence[Event]) -> Any:
-    rows = [{**asdict(event), "at": _shown(event.at)} for event in events]
-    return pa.Table.from_pylist(rows, _SCHEMA)
-
-
-def _shown(moment: datetime | None) -> str | None:
-    return None if moment is None else moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

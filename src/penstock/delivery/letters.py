@@ -1,15 +1,19 @@
-"""Dead letters of a group: look at them, give them back to the group, or throw them away."""
+"""Dead letters: look at them, give them back to the group that gave them up, mended if need be, or throw them away."""
 
 import asyncio
 import math
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import TypeAlias
+from itertools import groupby
+from operator import attrgetter
+from typing import Any, TypeAlias
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from penstock.backend import entry as stored
 from penstock.backend.base import StreamBackend
+from penstock.delivery.editing import edited
 from penstock.errors import ConfigurationError, MalformedError
 from penstock.events import Listeners, Replayed
 from penstock.message import fields as f
@@ -17,6 +21,7 @@ from penstock.message.ids import canonical, foreign_id, new_id
 from penstock.message.wire import Wire
 
 _PAGE = 100
+_OF_NO_GROUP = "it died before any group had it, or its record cannot be read: publish it again"
 
 
 class Letter(Struct, frozen=True):
@@ -74,10 +79,10 @@ class ReplayReport(Struct, frozen=True):
 
 
 class DeadLetters:
-    """Of one group, over the topics of a bus. Iterate to see them, oldest first."""
+    """Of one group, or, for tools, of all, over the topics of a bus. Iterate to see them, oldest first."""
 
     def __init__(
-        self, backend: Callable[[], StreamBackend], topics: Mapping[str, Wire], group: str, listeners: Listeners
+        self, backend: Callable[[], StreamBackend], topics: Mapping[str, Wire], group: str | None, listeners: Listeners
     ) -> None:
         self._backend = backend
         self._topics = topics
@@ -113,7 +118,7 @@ class DeadLetters:
         dry_run: bool = False,
         rate: float | None = None,
     ) -> ReplayReport:
-        """Give letters back to this group, as first attempts under a new replay id. Other groups see nothing of it.
+        """Give letters back to their group, as first attempts under a new replay id. Other groups see nothing of it.
 
         Those with these message ids or letter ids, or those for which `where` says so; with neither, all that are there
         now. `rate` is the most per second. May be cancelled at any time: what was given back until then stays so.
@@ -129,16 +134,28 @@ class DeadLetters:
             if dry_run:
                 continue
             await asyncio.sleep(pause)
-            done = await self._backend().replay_dead(topic, self._group, [one.stored for one in letters], replay_id)
-            replayed += len(done.ok)
-            gone += len(done.gone)
-            names = {one.letter_id: one.id or one.letter_id for one in letters}
-            refused.update({names[letter_id]: reason for letter_id, reason in done.refused.items()})
-            if done.ok:
-                self._listeners.emit(Replayed(replay_id, len(done.ok), topic=topic, group=self._group))
+            for group, some in groupby(letters, attrgetter("group")):
+                done = await self._give_back(topic, group, list(some), replay_id)
+                replayed += len(done.ok)
+                gone += len(done.gone)
+                refused.update(done.refused)
             if rate is not None:
                 pause = len(letters) / rate
         return ReplayReport(replay_id, matched, replayed, gone, refused)
+
+    async def edit(self, letter: Letter, body: Any) -> str | None:
+        """Give a letter back to its group with another body, as a new message; returns the UUID of that one.
+
+        All else about it stays, as far as it can be read, and its header `edited-from` is the letter's id. The letter
+        is gone in the same step. None: it was replayed or purged by somebody else meanwhile.
+        """
+        wire = self._topics[letter.topic]
+        message = edited(wire, letter.topic, letter.entry_id, letter.raw, body)
+        fields = wire.pack(message, letter.topic)
+        done = await self._give_back(letter.topic, letter.group, [letter], new_id(), {letter.letter_id: fields})
+        for id, reason in done.refused.items():
+            raise ConfigurationError(f"dead letter {id} of {letter.topic!r} cannot be edited: {reason}")
+        return message.id if done.ok else None
 
     async def purge(
         self, *, ids: Iterable[str] | str | None = None, where: Where | None = None, dry_run: bool = False
@@ -156,6 +173,24 @@ class DeadLetters:
                 else await self._backend().purge_dead(topic, [letter.letter_id for letter in letters])
             )
         return purged
+
+    async def _give_back(
+        self,
+        topic: str,
+        group: str,
+        letters: Sequence[Letter],
+        replay_id: str,
+        contents: Mapping[str, Sequence[bytes]] = {},
+    ) -> stored.Replayed:
+        """What became of letters of one group; those that were refused are named by their message's id, if any."""
+        names = {one.letter_id: one.id or one.letter_id for one in letters}
+        if not group:
+            return stored.Replayed(refused=dict.fromkeys(names.values(), _OF_NO_GROUP))
+        written = [one.stored for one in letters]
+        done = await self._backend().replay_dead(topic, group, written, replay_id, contents)
+        if done.ok:
+            self._listeners.emit(Replayed(replay_id, len(done.ok), topic=topic, group=group))
+        return replace(done, refused={names[id]: reason for id, reason in done.refused.items()})
 
     async def _chosen(
         self, ids: Iterable[str] | str | None, where: Where | None, page: int = _PAGE
@@ -182,7 +217,7 @@ class DeadLetters:
     async def _pages(self, topic: str, end: str) -> AsyncIterator[list[Letter]]:
         start = "-"
         while letters := await self._backend().read_dead(topic, start, end, _PAGE):
-            yield [self._open(topic, one) for one in letters if one.record.group == self._group]
+            yield [self._open(topic, one) for one in letters if self._group in (None, one.record.group)]
             start = f"({letters[-1].id}"
 
     def _open(self, topic: str, letter: stored.Letter) -> Letter:

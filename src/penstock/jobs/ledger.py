@@ -7,9 +7,11 @@ from typing import Any
 
 import msgspec
 
+from penstock.backend import entry as stored
 from penstock.backend.base import StreamBackend
 from penstock.backend.parcel import open_letter, split_record
 from penstock.backend.trail import Located, Where
+from penstock.delivery.letters import Letter
 from penstock.errors import JobCancelledError, JobDeadError, JobNotFoundError, MalformedError
 from penstock.jobs.job import Job, JobHandle, JobStatus
 from penstock.jobs.terms import Terms
@@ -70,7 +72,7 @@ class Ledger:
         return None
 
     async def info(self, job: JobHandle) -> Job:
-        return self._info(job.id, await self._backend().locate(self._terms.group, job.id, _place(job)))
+        return self.described(job.id, await self._backend().locate(self._terms.group, job.id, _place(job)))
 
     async def result(self, job: JobHandle, timeout: timedelta | None) -> Any:
         seconds, wait = None if timeout is None else timeout.total_seconds(), _FIRST_LOOK
@@ -88,7 +90,7 @@ class Ledger:
 
     async def cancel(self, job: JobHandle) -> JobStatus:
         located, is_certain = await self._backend().cancel(self._terms.group, job.id, _place(job))
-        return JobStatus.CANCELLED if is_certain else self._info(job.id, located).status
+        return JobStatus.CANCELLED if is_certain else self.described(job.id, located).status
 
     async def run_now(self, job: JobHandle) -> bool:
         _, has_moved = await self._backend().hasten(self._terms.group, job.id, _place(job))
@@ -97,7 +99,7 @@ class Ledger:
     async def retry(self, job: JobHandle) -> bool:
         located = await self._backend().locate(self._terms.group, job.id, _place(job))
         if located.where is not Where.DEAD:
-            return self._info(job.id, located).status is JobStatus.FAILED and await self.run_now(job)
+            return self.described(job.id, located).status is JobStatus.FAILED and await self.run_now(job)
         letter = open_letter(located.topic, located.id, list(located.raw))
         done = await self._backend().replay_dead(located.topic, self._terms.group, [letter], new_id())
         for reason in done.refused.values():
@@ -110,9 +112,26 @@ class Ledger:
         _, has_moved = await self._backend().reassign(self._terms.group, job.id, lane, _place(job))
         return has_moved
 
-    def _info(self, id: str, located: Located) -> Job:
+    def parked(self, lane: str, waiting: stored.Waiting) -> Job | None:
+        """One that waits for its time; None if it cannot be read."""
+        located = Located(Where.PARKED, waiting.due, {}, topic=lane, due=waiting.due, raw=waiting.raw)
+        id = self._id_of(located)
+        return None if id is None else self.described(id, located)
+
+    def buried(self, letter: Letter) -> Job:
+        """One that is dead, and has an id."""
+        located = Located(Where.DEAD, letter.last, {}, topic=letter.topic, id=letter.letter_id)
+        return Job(**self._always(letter.id or "", located) | self._of_the_dead(letter.topic, letter.stored))
+
+    def described(self, id: str, located: Located) -> Job:
+        """All that is known of a job that was found there."""
+        is_gone = located.where is Where.GONE
+        facts = self._of_the_past(located.record) if is_gone else self._of_the_present(located)
+        return Job(**self._always(id, located) | facts)
+
+    def _always(self, id: str, located: Located) -> dict[str, Any]:
         record, enqueued = located.record, milliseconds_of(id)
-        facts: dict[str, Any] = {
+        return {
             "id": id,
             "priority": self._priorities.get(located.topic),
             "max_attempts": self._terms.plan.retry.attempts,
@@ -125,9 +144,6 @@ class Ledger:
             "attempt": int(record.get("attempt", b"0")),
             "worker": located.consumer,
         }
-        if located.where is Where.GONE:
-            return Job(**facts | self._of_the_past(record))
-        return Job(**facts | self._of_the_present(located))
 
     def _of_the_past(self, record: Mapping[str, bytes]) -> dict[str, Any]:
         """It is settled: what became of it is what was kept of it, if anything was."""
@@ -145,9 +161,7 @@ class Ledger:
 
     def _of_the_present(self, located: Located) -> dict[str, Any]:
         if located.where is Where.DEAD:
-            letter = open_letter(located.topic, located.id, list(located.raw))
-            facts = {"status": JobStatus.DEAD, "attempt": letter.record.attempts, "error": letter.record.reason}
-            return facts | {"ended_at": letter.record.last} | self._content(located.topic, letter.raw)
+            return self._of_the_dead(located.topic, open_letter(located.topic, located.id, list(located.raw)))
         raw, record = split_record(list(located.raw))
         attempt = record.attempt if record is not None else 1
         status = JobStatus.RUNNING if located.where is Where.RUNNING else JobStatus.QUEUED
@@ -156,6 +170,11 @@ class Ledger:
         error = record.reason if record is not None else ""
         facts = {"status": status, "attempt": attempt, "error": error, "stream_id": located.stream_id}
         return facts | self._content(located.topic, raw)
+
+    def _of_the_dead(self, lane: str, letter: stored.Letter) -> dict[str, Any]:
+        record = letter.record
+        facts = {"status": JobStatus.DEAD, "attempt": record.attempts, "error": record.reason, "ended_at": record.last}
+        return facts | self._content(lane, letter.raw)
 
     def _content(self, lane: str, raw: Sequence[bytes]) -> dict[str, Any]:
         try:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
+from types import NoneType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.backend.base import StreamBackend
@@ -26,8 +27,9 @@ from penstock.jobs.delivery import JobDelivery
 from penstock.jobs.doing import Doing
 from penstock.jobs.enqueuing import Claim, Enqueuer, Trace, When
 from penstock.jobs.host import Host
-from penstock.jobs.job import JobHandle
+from penstock.jobs.job import Job, JobHandle, JobStatus
 from penstock.jobs.ledger import Ledger
+from penstock.jobs.listing import Listing
 from penstock.jobs.migration import Migration
 from penstock.jobs.old_jobs import Bands
 from penstock.jobs.pulling import Puller
@@ -39,7 +41,7 @@ from penstock.jobs.ticking import Ticker
 from penstock.jobs.timetable import Missed, Timetable
 from penstock.message.message import Message
 from penstock.message.wire import Wire
-from penstock.options import AckMode, Priority, Subscription, Unhandled, Unique
+from penstock.options import AckMode, Priority, Subscription, Unhandled, Unique, check_count, check_kind
 
 if TYPE_CHECKING:
     from penstock.telemetry.tracing import Tracing
@@ -232,6 +234,15 @@ class JobQueue:
     async def job(self, id: str) -> JobHandle:
         """The job of this id; raises `JobNotFoundError` if nothing is known of it."""
         return await self._ledger.find(id)
+
+    async def unfinished(self, status: JobStatus | None = None, *, most: int = 100) -> list[Job]:
+        """Up to `most` jobs that are not done, of this status or of any: those in the lanes, those that wait, the dead.
+
+        Lane by lane, the most urgent first. Of those that are done nothing is left to list.
+        """
+        check_kind("unfinished(...)", status, JobStatus, NoneType)
+        check_count("unfinished(most=...)", most)
+        return await Listing(self._backend, self._terms, self._ledger, self.dead).jobs(status, most)
 
     async def dequeue(self, timeout: timedelta = timedelta(0)) -> JobDelivery[Any] | None:
         """The most urgent job there is, for you to settle: `ack()`, `retry()` or `reject()`. None: there is none.

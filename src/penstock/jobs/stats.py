@@ -47,15 +47,17 @@ class QueueStats(Struct, frozen=True):
 
 
 async def stats_of(backend: StreamBackend, terms: Terms) -> QueueStats:
-    return QueueStats({priority: _lane(await backend.inspect(lane), terms) for priority, lane in terms.lanes.items()})
+    return QueueStats({priority: await _lane(backend, lane, terms) for priority, lane in terms.lanes.items()})
 
 
-def _lane(facts: TopicFacts, terms: Terms) -> LaneStats:
+async def _lane(backend: StreamBackend, lane: str, terms: Terms) -> LaneStats:
+    facts = await backend.inspect(lane)
     for group in facts.groups:
         if group.name == terms.group:
             queued = _unread(facts, group) + max(0, group.ready)
             return LaneStats(queued, group.parked, group.pending + max(0, group.retrying), facts.dead)
-    return LaneStats(facts.length, 0, 0, facts.dead)
+    # No worker has run yet: the lane has no group, but jobs may wait for it.
+    return LaneStats(facts.length, await backend.count_parked(lane, terms.group), 0, facts.dead)
 
 
 def _unread(facts: TopicFacts, group: GroupFacts) -> int:

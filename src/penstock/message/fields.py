@@ -36,6 +36,9 @@ FOREIGN_ID = "foreign-id"
 UNIQUE_KEY = "unique-key"
 """Header: the job stands for all of this key, as long as it does."""
 
+EDITED_FROM = "edited-from"
+"""Header: the id of the dead letter of which this message is a mended copy; of its entry, if it had none."""
+
 SCHEDULE = "schedule"
 """Header: the schedule whose tick asked for the job."""
 

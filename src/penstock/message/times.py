@@ -1,4 +1,4 @@
-"""Times on the wire: RFC 3339 with an offset, always written in UTC."""
+"""Times on the wire: RFC 3339 with an offset, always written in UTC; and times and durations as people read them."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -8,6 +8,7 @@ from penstock.errors import EncodeError
 from penstock.message.faults import Unreadable
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_STEPS = ((86400, "d"), (3600, "h"), (60, "m"))
 
 
 def write_time(moment: datetime) -> str:
@@ -43,3 +44,24 @@ def read_nanoseconds(digits: str) -> datetime:
         return _EPOCH + timedelta(microseconds=int(digits) // 1000)
     except OverflowError as error:
         raise Unreadable(f"not a time in nanoseconds: {digits!r}") from error
+
+
+def moment_text(moment: datetime) -> str:
+    """In UTC, to the second."""
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z" if moment.tzinfo else str(moment)
+
+
+def span_text(span: timedelta) -> str:
+    """Its two largest units: 350ms, 4.2s, 1m30s, 2d5h."""
+    seconds = span.total_seconds()
+    if seconds < 0:
+        return f"-{span_text(-span)}"
+    if seconds < 1:
+        return f"{seconds * 1000:.0f}ms"
+    if seconds < 60:
+        return f"{seconds:.1f}s"
+    for (size, unit), (below, next_unit) in zip(_STEPS, (*_STEPS[1:], (1, "s")), strict=True):
+        if seconds >= size:
+            rest = int(seconds % size) // below
+            return f"{int(seconds // size)}{unit}" + (f"{rest}{next_unit}" if rest else "")
+    return f"{seconds:.0f}s"

@@ -117,6 +117,10 @@ class JobQueue:
         """The job of this id; raises `JobNotFoundError` if nothing is known of it."""
         return JobHandle(self._call(lambda: self._face.job(id)), self._call)
 
+    def unfinished(self, status: JobStatus | None = None, *, most: int = 100) -> list[Job]:
+        """Up to `most` jobs that are not done, of this status or of any."""
+        return self._call(lambda: self._face.unfinished(status, most=most))
+
     def stats(self) -> QueueStats:
         """How many jobs wait, run, and are dead, lane by lane."""
         return self._call(self._face.stats)

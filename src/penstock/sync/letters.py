@@ -53,6 +53,10 @@ class DeadLetters:
         """
         return self._call(lambda: self._letters.replay(ids=ids, where=where, dry_run=dry_run, rate=rate))
 
+    def edit(self, letter: Letter, body: Any) -> str | None:
+        """Give a letter back to its group with another body, as a new message; returns its UUID, None if it is gone."""
+        return self._call(lambda: self._letters.edit(letter, body))
+
     def purge(
         self, *, ids: Iterable[str] | str | None = None, where: Where | None = None, dry_run: bool = False
     ) -> int:

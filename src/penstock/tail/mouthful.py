@@ -19,8 +19,9 @@ _FIRST_OF_MANY = 4
 class Mouthful:
     """Doubles while there is more to read, as far as entries of the last size fit."""
 
-    def __init__(self, first: int = _FIRST, size: float = 0) -> None:
+    def __init__(self, first: int = _FIRST, size: float = 0, most: int = MOST_AT_ONCE) -> None:
         self._cap = first
+        self._most = most
         self.entry_size = size
         """Of an entry; 0 as long as nobody knows."""
 
@@ -35,7 +36,7 @@ class Mouthful:
 
     def got(self, entries: Sequence[Stored], asked: int) -> None:
         if len(entries) >= asked:
-            self._cap = min(MOST_AT_ONCE, max(self._cap, 2 * asked))
+            self._cap = min(self._most, max(self._cap, 2 * asked))
         if entries:
             # Never below half of what it was: a few small ones say little about the next.
             self.entry_size = max(mean_size([entry.fields for entry in entries]), self.entry_size / 2, 1.0)

@@ -33,10 +33,11 @@ class Search:
         self._wire = wire
         self._listeners = listeners
 
-    async def find(self, message_id: str) -> Place:
+    async def find(self, message_id: str, *, scan: bool = True) -> Place:
         """The place of its entry, which may be gone already. `CursorNotFoundError` if nobody knows it.
 
-        If the entry was in an earlier stream of the topic's name, the place is of `EARLIER_EPOCH`.
+        If the entry was in an earlier stream of the topic's name, the place is of `EARLIER_EPOCH`. Without `scan` only
+        what can be found at once is.
         """
         known, likely = await self._backend.find_near(self._topic, message_id, SKEW)
         if known is not None:
@@ -45,6 +46,8 @@ class Search:
         for id, found in zip(likely, await asyncio.gather(*(self._id_of(id) for id in likely)), strict=True):
             if found == message_id:
                 return Place(id, "")
+        if not scan:
+            raise CursorNotFoundError(self._topic, message_id, "no entry near the time that is in it has this id")
         return Place(await self._scan(message_id), "")
 
     async def _remembered(self, id: str) -> Place:

@@ -1,6 +1,6 @@
 """Verbs for dead letters. The words are those of `backend/base.py`."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from penstock.backend.entry import DeadLetter, Letter, Replayed
@@ -24,13 +24,21 @@ class KeepsLetters(Protocol):
         """How many dead letters the topic has, of all groups."""
         ...
 
-    async def replay_dead(self, topic: str, group: str, letters: Sequence[Letter], replay_id: str) -> Replayed:
+    async def replay_dead(
+        self,
+        topic: str,
+        group: str,
+        letters: Sequence[Letter],
+        replay_id: str,
+        edited: Mapping[str, Sequence[bytes]] = {},
+    ) -> Replayed:
         """Give dead letters back to `group`, which gave them up, on its retry stream. Atomic per letter; idempotent.
 
         Each becomes a first attempt again, with every byte it had, the entry id it had in the topic, and `replay_id`,
         which stays with it through all further attempts. No other group sees it. It is on the retry stream before it
         leaves the dead letters. Those of other groups or topics, and those without a whole message, are refused one by
-        one. After a lost answer it is sent again, and reports as gone what the first try has moved.
+        one. After a lost answer it is sent again, and reports as gone what the first try has moved. Those with an id in
+        `edited` get these fields and values instead of their own, and need not have had any.
         """
         ...
 

@@ -14,8 +14,9 @@ class KeepsRecords(Protocol):
     async def locate(self, group: str, message_id: str, place: tuple[str, str] | None = None) -> Located:
         """Where a message is now, and what is in its record. Changes nothing; sees one moment.
 
-        `place` is the topic and the entry it was first put at, if that is known. A message that never moved, and whose
-        place is not known, is `GONE` like one that was settled: `find_near` may find it.
+        `place` is the stream and the entry it was put at, if that is known: the topic's, or the retry stream's. A
+        message that never moved, and whose place is not known, is `GONE` like one that was settled: `find_near` may
+        find it.
         """
         ...
 

@@ -92,6 +92,13 @@ class Settles(Protocol):
         """Hand entries back, for anybody to reclaim at once; returns ids that are not ours any more. Idempotent."""
         ...
 
+    async def expire(self, stream: str, group: str, consumer: str, entry_ids: Sequence[str]) -> list[str]:
+        """End the leases of a consumer's entries as if it had died: anybody may reclaim them at once, as suspects.
+
+        Returns the ids that it does not hold any more. If it lives, its next renewal takes them back. Idempotent.
+        """
+        ...
+
     async def promote(self, topic: str, group: str, limit: int = 100) -> tuple[int, timedelta | None]:
         """Make up to `limit` parked deliveries that are due ready again, on the group's retry stream. Atomic.
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Protocol
 
-from penstock.backend.entry import Trimmed
+from penstock.backend.entry import Trimmed, Waiting
 from penstock.backend.facts import TopicFacts
 from penstock.backend.sighting import Consumer, Sighting
 
@@ -75,6 +75,17 @@ class LooksAfter(Protocol):
         groups, fewer if the entries they come to next are large, are seen at one moment together with the topic; their
         consumers a moment later. The group that holds the epoch is not among them.
         """
+        ...
+
+    async def read_parked(self, topic: str, group: str, count: int = 100) -> list[Waiting]:
+        """Up to `count` deliveries that wait for their next attempt, those that are due first. Changes nothing.
+
+        Fewer come if they are large, about 8 MiB. What cannot be opened is left out: `promote` will tell of it.
+        """
+        ...
+
+    async def count_parked(self, topic: str, group: str) -> int:
+        """How many deliveries wait for their next attempt, also of a group that nobody has read for yet."""
         ...
 
     async def consumers(self, stream: str, group: str) -> list[Consumer]:

@@ -15,6 +15,7 @@ from penstock.backend.embedded import EmbeddedServer
 from penstock.backend.redis.crons import Crons
 from penstock.backend.redis.cursors import Cursors
 from penstock.backend.redis.durable import Durable
+from penstock.backend.redis.examining import Examining
 from penstock.backend.redis.following import Following
 from penstock.backend.redis.handled import Handled
 from penstock.backend.redis.inspecting import Inspecting
@@ -25,6 +26,7 @@ from penstock.backend.redis.links import Links
 from penstock.backend.redis.migrating import Migrating
 from penstock.backend.redis.once import Once
 from penstock.backend.redis.opening import Opener
+from penstock.backend.redis.operating import Operating
 from penstock.backend.redis.registry import Registry
 from penstock.backend.redis.scheduling import Scheduling
 from penstock.backend.redis.sharing import Sharing
@@ -57,6 +59,8 @@ class RedisBackend(
     UniqueVerbs,
     Crons,
     Migrating,
+    Operating,
+    Examining,
     StreamBackend,
 ):
     """Every verb of `StreamBackend`; made by `connect` or `from_client`, closed by `aclose` or `async with`."""

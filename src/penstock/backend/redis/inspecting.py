@@ -119,6 +119,7 @@ def _group(row: Any, topic: TopicFacts, consumers: tuple[Consumer, ...]) -> Grou
         ready=max(0, retry_length - retrying),
         retry_origin=_origin(oldest_retry),
         consumers=consumers,
+        watched=bool(note),
     )
 
 

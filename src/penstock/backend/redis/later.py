@@ -18,7 +18,9 @@ from penstock.message.message import Message
 from penstock.options import DEDUPE_WINDOW
 
 _MESSAGES_PER_SCRIPT = 100
-_PREFIX_BYTES = 16
+PREFIX_BYTES = 16
+"""In front of each parcel; see `_member`."""
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NO_USE = "a message published for later could not be opened or appended to its topic when it was due"
 
@@ -70,7 +72,7 @@ class Later(Verbs):
         keys.check_topic(topic)
         whole_number("limit", limit)
         last_words = unopenable(topic, "", datetime.now(UTC), _NO_USE)
-        args = (int(keys.may_create(topic)), limit, _PREFIX_BYTES, *last_words)
+        args = (int(keys.may_create(topic)), limit, PREFIX_BYTES, *last_words)
         names = [keys.later(topic), topic, self._dead(topic)]
         doing = f"cannot append messages that are due to {topic!r}"
         moved, next_ms = await self._links.script(doing, load("promote_later"), names, *args)

@@ -1,9 +1,9 @@
 """The dead letters of a topic: looking at them, giving them back to the group that failed, and letting them go."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from penstock.backend import keys
-from penstock.backend.entry import DeadLetter, Letter, Replayed
+from penstock.backend.entry import DeadLetter, DeadRecord, Letter, Replayed
 from penstock.backend.parcel import dead_fields, open_letter, replayed_record
 from penstock.backend.redis.links import Word
 from penstock.backend.redis.scripts import load
@@ -54,15 +54,24 @@ class Letters(Verbs):
         length: int = await self._links.command(self._cannot("count", topic), "XLEN", self._dead(topic))
         return length
 
-    async def replay_dead(self, topic: str, group: str, letters: Sequence[Letter], replay_id: str) -> Replayed:
+    async def replay_dead(
+        self,
+        topic: str,
+        group: str,
+        letters: Sequence[Letter],
+        replay_id: str,
+        edited: Mapping[str, Sequence[bytes]] = {},
+    ) -> Replayed:
         check_names(topic, group)
         keys.check_name("replay", replay_id)
-        refused = {letter.id: why for letter in letters if (why := _refusal(letter, topic, group))}
+        refused = {
+            letter.id: why for letter in letters if (why := _refusal(letter, topic, group, edited=letter.id in edited))
+        }
         fit = [letter for letter in letters if letter.id not in refused]
         ok: list[str] = []
         gone: list[str] = []
-        for piece in pieces(fit, _LETTERS_PER_SCRIPT, lambda letter: byte_count(letter.raw)):
-            for letter, verdict in zip(piece, await self._replay(topic, group, piece, replay_id), strict=True):
+        for piece in pieces(fit, _LETTERS_PER_SCRIPT, lambda letter: byte_count(edited.get(letter.id, letter.raw))):
+            for letter, verdict in zip(piece, await self._replay(topic, group, piece, replay_id, edited), strict=True):
                 if not verdict:
                     ok.append(letter.id)
                 elif verdict == b"gone":
@@ -103,10 +112,18 @@ class Letters(Verbs):
         )
         return entries
 
-    async def _replay(self, topic: str, group: str, letters: Sequence[Letter], replay_id: str) -> list[bytes]:
+    async def _replay(
+        self,
+        topic: str,
+        group: str,
+        letters: Sequence[Letter],
+        replay_id: str,
+        edited: Mapping[str, Sequence[bytes]],
+    ) -> list[bytes]:
         args: list[Word] = [group, fields.DELIVERY, *self._trail_words(topic)]
         for letter in letters:
-            args += [letter.id, replayed_record(letter, replay_id)]
+            content = edited.get(letter.id, ())
+            args += [letter.id, replayed_record(letter, replay_id), len(content), *content]
         names = [self._dead(topic), keys.retry(topic, group), keys.steals(topic, group)]
         doing = f"cannot replay {len(letters)} dead letters of {topic!r} for group {group!r}"
         # Safe to send again: what the first try has moved is gone from the dead letters.
@@ -117,19 +134,24 @@ class Letters(Verbs):
         return f"cannot {do} the dead letters of {topic!r} in {self._dead(topic)}"
 
 
-def _refusal(letter: Letter, topic: str, group: str) -> str | None:
-    """Why this letter cannot go back to the group, or None if it can."""
+def _refusal(letter: Letter, topic: str, group: str, *, edited: bool) -> str | None:
+    """Why this letter cannot go back to the group, or None if it can: if `edited`, with other fields than its own."""
     record = letter.record
     if letter.broken is not None:
         return f"it cannot be opened: {letter.broken}"
     if record.topic != topic:
         return f"it died on topic {record.topic!r}, not on {topic!r}"
-    if record.unopened:
-        return "what it holds is no message: it was put aside in a form that nobody can open"
     if record.group != group:
         return f"group {record.group!r} gave it up, not {group!r}: replay it for that group"
     if IN_SEQUENCE.items() <= record.details.items():
         return f"reader {group!r} reads in sequence, where it has no place any more: publish it again"
+    return None if edited else _lack(record)
+
+
+def _lack(record: DeadRecord) -> str | None:
+    """Why its own fields are none that could be delivered, if so."""
+    if record.unopened:
+        return "what it holds is no message: it was put aside in a form that nobody can open"
     if record.lost:
         return "it was trimmed or deleted before it was settled: only its id is left"
     if record.packed:

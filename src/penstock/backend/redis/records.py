@@ -43,7 +43,7 @@ class Records(Verbs):
         names = [keys.record(trail.home, id), keys.recalled(trail.home)]
         for lane in trail.lanes:
             names += [lane, keys.retry(lane, group), keys.parked(lane, group), self._dead(lane)]
-        hint = f"lane {trail.lanes.index(place[0])} {place[1]}" if place is not None else ""
+        hint = "" if place is None else _hint(trail, *place)
         doing, keep = f"cannot look for {id} in {trail.home!r}", trail.keep if act == "cancel" else trail.keep_waiting
         reply = await self._links.script(doing, load("job"), names, group, id, hint, milliseconds("keep", keep), act)
         now, record, found, done = reply
@@ -72,6 +72,10 @@ class Records(Verbs):
         if self._trail is None:
             raise ConfigurationError("this backend keeps no records: ask one that speaks with a trail")
         return self._trail
+
+
+def _hint(trail: Trail, stream: str, id: str) -> str:
+    return f"{'retry' if keys.is_retry(stream) else 'lane'} {trail.lanes.index(keys.home(stream))} {id}"
 
 
 def _uuid(text: str) -> str:

@@ -5,16 +5,20 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from penstock.backend import keys
-from penstock.backend.parcel import origin_of, pack_fields, scheduled_fields
+from penstock.backend.entry import Waiting
+from penstock.backend.letter_pages import moment
+from penstock.backend.parcel import origin_of, pack_fields, scheduled_fields, split_record, unpack_fields
 from penstock.backend.redis.later import Due, due_of
 from penstock.backend.redis.links import Word
 from penstock.backend.redis.scripts import load
-from penstock.backend.redis.verbs import Verbs, check_names, pieces
+from penstock.backend.redis.verbs import BYTES_PER_CALL, Verbs, byte_count, check_names, pieces, whole_number
 from penstock.errors import PenstockError, PublishUnknownError, ServerUnreachableError
 from penstock.message.ids import canonical
 from penstock.message.message import Message
 
 _MESSAGES_PER_SCRIPT = 100
+_PARKED_AT_ONCE = 10  # of up to a MiB each
+_BYTES_PER_READ = 8 * BYTES_PER_CALL
 
 
 class _Parcel(NamedTuple):
@@ -24,7 +28,7 @@ class _Parcel(NamedTuple):
 
 
 class Scheduling(Verbs):
-    """`schedule` of the Redis backend."""
+    """`schedule`, `read_parked` and `count_parked` of the Redis backend."""
 
     async def schedule(
         self,
@@ -49,6 +53,27 @@ class Scheduling(Verbs):
             results |= {one.position: result for one, result in zip(piece, outcome, strict=True)}
         return [results[position] for position in range(len(messages))]
 
+    async def read_parked(self, topic: str, group: str, count: int = 100) -> list[Waiting]:
+        check_names(topic, group)
+        whole_number("count", count)
+        parked, found, size = keys.parked(topic, group), list[Waiting](), 0
+        doing = f"cannot read what waits for group {group!r} of {topic!r} in {parked}"
+        for start in range(0, count, _PARKED_AT_ONCE):
+            end = min(count, start + _PARKED_AT_ONCE)
+            words = await self._links.command(doing, "ZRANGE", parked, start, end - 1, "WITHSCORES")
+            found += filter(None, map(_waiting, words[::2], words[1::2]))
+            size += byte_count(words)
+            if size >= _BYTES_PER_READ or len(words) < 2 * (end - start):
+                break
+        return found
+
+    async def count_parked(self, topic: str, group: str) -> int:
+        check_names(topic, group)
+        parked = keys.parked(topic, group)
+        doing = f"cannot count what waits for group {group!r} of {topic!r} in {parked}"
+        count: int = await self._links.command(doing, "ZCARD", parked)
+        return count
+
     def _parcel_of(self, topic: str, message: Message[Any], now: datetime) -> bytes:
         fields = self._wire(topic).pack(message, topic)
         return pack_fields(scheduled_fields(fields, origin_of(canonical(message.id) or ""), now))
@@ -69,3 +94,15 @@ class Scheduling(Verbs):
         except PenstockError as error:
             return [error] * len(parcels)
         return [datetime.fromtimestamp(int(due_ms) / 1000, UTC)] * len(parcels)
+
+
+def _waiting(parcel: bytes, due: bytes) -> Waiting | None:
+    try:
+        raw = unpack_fields(parcel)
+        _, record = split_record(raw)
+    except ValueError:
+        return None
+    at = moment(float(due))
+    if record is None or at is None:
+        return None
+    return Waiting(at, record.attempt, record.entry, record.reason, raw)

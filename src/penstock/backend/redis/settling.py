@@ -20,6 +20,7 @@ _IDS_PER_CALL = 500  # each is looked up after a theft: a thousand hold the serv
 _COPIES_PER_CALL = 100
 _LOOKUPS_PER_CALL = 250
 _HANDED_BACK_MS = 365 * 86_400_000
+_EXPIRED_MS = 86_400_000  # longer than any lease, and far from what handed back means
 
 
 class Settling(Reading):
@@ -94,6 +95,9 @@ class Settling(Reading):
 
     async def release(self, stream: str, group: str, consumer: str, entry_ids: Sequence[str]) -> list[str]:
         return await self._touch(stream, group, consumer, entry_ids, _HANDED_BACK_MS)
+
+    async def expire(self, stream: str, group: str, consumer: str, entry_ids: Sequence[str]) -> list[str]:
+        return await self._touch(stream, group, consumer, entry_ids, _EXPIRED_MS)
 
     async def promote(self, topic: str, group: str, limit: int = 100) -> tuple[int, timedelta | None]:
         check_names(topic, group)

@@ -2,10 +2,11 @@
 -- Give dead letters back to the group that gave them up.
 -- KEYS  dead, retry, steals
 -- ARGV  group, field of the bookkeeping, the trail: how keys of records begin ('': none are kept), the lane, how long they
---       last in ms; then per letter: its id, the bookkeeping
+--       last in ms; then per letter: its id, the bookkeeping, how many words follow, and so many: the fields it is to have
+--       instead of its own; none, as a rule
 -- Gives one verdict per letter: '' if it is on the retry stream now, 'gone', or why it could not be written there.
--- Keeps every letter in exactly one place: the copy, of the stored bytes themselves, is on the retry stream before the
--- letter is deleted, in one step. One that cannot be written stays what it is and harms no other.
+-- Keeps every letter in exactly one place: the copy, of the stored bytes themselves unless others are given, is on the
+-- retry stream before the letter is deleted, in one step. One that cannot be written stays what it is and harms no other.
 local dead, retry, group = KEYS[1], KEYS[2], ARGV[1]
 for _, key in ipairs({dead, retry}) do
   local kind = redis.call('TYPE', key).ok
@@ -28,14 +29,15 @@ local function ready()
   if known and not created.err then redis.call('DEL', KEYS[3]) end
   return true
 end
-local is_ready, verdicts = false, {}
-for i = 6, #ARGV, 2 do
+local is_ready, verdicts, i = false, {}, 6
+while i <= #ARGV do
   local letter = redis.call('XRANGE', dead, ARGV[i], ARGV[i])[1]
-  local verdict = 'gone'
+  local verdict, words = 'gone', tonumber(ARGV[i + 2])
   if letter then
     is_ready = is_ready or ready()
     local copy = {'XADD', retry, '*'}
-    for k = 3, #letter[2] do copy[#copy + 1] = letter[2][k] end -- without the two that say why it died
+    for k = i + 3, i + 2 + words do copy[#copy + 1] = ARGV[k] end
+    for k = 3, words == 0 and #letter[2] or 0 do copy[#copy + 1] = letter[2][k] end -- without the two that say why it died
     copy[#copy + 1], copy[#copy + 2] = ARGV[2], ARGV[i + 1]
     local added = redis.pcall(unpack(copy))
     verdict = type(added) == 'table' and added.err or ''
@@ -45,5 +47,6 @@ for i = 6, #ARGV, 2 do
     end
   end
   verdicts[#verdicts + 1] = verdict
+  i = i + 3 + words
 end
 return verdicts

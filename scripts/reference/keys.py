@@ -1,0 +1,30 @@
+"""The page on keys, from the one file that builds them."""
+
+from penstock.backend import keys
+
+HEAD = """# Keys
+
+Made from `backend/keys.py` by `make docs`. A topic's stream has exactly the name that you give it. Whatever else
+Penstock keeps of a topic is in keys that begin with `penstock:` and share the topic's slot of a cluster; nothing else
+is ever written.
+
+`<slot>` is what the server hashes: the topic's own `{tag}`, or its whole name. `<g>` is a group, `<r>` a reader, `<q>`
+a query of Spark, each quoted like a part of a URL.
+
+"""
+
+FOOT = """
+The server's keys are never scanned: what topics there are is in `penstock:topics`. [The wire format](wire.md) says what
+is in an entry, [security](../security.md#accounts) which account needs which keys.
+"""
+
+
+def page() -> str:
+    """The rows of the module's table, which is parted in two only for its reader's eyes."""
+    rows = [line for line in (keys.__doc__ or "").splitlines() if line.startswith("|")]
+    return HEAD + "\n".join(_row(row) for row in rows) + "\n" + FOOT
+
+
+def _row(line: str) -> str:
+    cells = [cell.strip() for cell in line.strip("|").split("|")]
+    return "|" + "|".join("---" if set(cell) == {"-"} else f" {cell} " for cell in cells) + "|"

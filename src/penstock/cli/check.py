@@ -1,0 +1,43 @@
+"""`penstock check`: whether what must hold of topics does hold."""
+
+from typing import TYPE_CHECKING
+
+from penstock.cli.findings import print_findings
+from penstock.cli.printing import Form
+from penstock.cli.servers import HERE, At, ask
+from penstock.cli.tail import Dialect
+from penstock.cli.usage import UsageError
+
+if TYPE_CHECKING:
+    from penstock.app import Penstock
+    from penstock.diagnosis.finding import Finding
+
+
+def check(
+    *topics: str, sample: int = 1000, dialect: Dialect = "native", output: Form = None, server: At = HERE
+) -> None:
+    """Verify that topics are whole: keys, groups, retries, parked deliveries, dead letters, entries. Changes nothing.
+
+    Exit code 0: everything holds. 1: something does not; each finding says what.
+
+    Parameters
+    ----------
+    topics
+        Look at these; at every known one unless given.
+    sample
+        Look at no more than so many entries of each kind, the oldest, and at a few of the newest.
+    """
+    if sample < 1:
+        raise UsageError(f"--sample is at least 1, not {sample}.")
+
+    async def look(app: "Penstock") -> "tuple[int, list[Finding]]":
+        from penstock.diagnosis.diagnosis import Diagnosis
+        from penstock.message.wire import Wire
+
+        names = list(topics) or await app.backend.topics()
+        diagnosis = Diagnosis(app.backend.speaking({name: Wire(dialect) for name in names}))
+        found = [one for name in names for one in await diagnosis.check(name, sample, known=not topics)]
+        return len(names), found
+
+    count, found = ask(server, look)
+    print_findings(found, output, fine=f"everything holds of {count:,} {'topic' if count == 1 else 'topics'}")

@@ -1,0 +1,213 @@
+"""`penstock job`: what is done to single jobs."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from penstock.cli.confirming import Yes, only_tried
+from penstock.cli.given import Body, File, body_given, headers_given, json_of
+from penstock.cli.moments import Moment, Span
+from penstock.cli.printing import Form, print_one, print_rows
+from penstock.cli.queues import USUAL, As, Lane, Manner, ask_queue
+from penstock.cli.servers import HERE, At, Server
+from penstock.cli.usage import UsageError
+from penstock.errors import JobError
+
+if TYPE_CHECKING:
+    from penstock.jobs.job import JobHandle
+    from penstock.jobs.queue import JobQueue
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What is asked for beside the body."""
+
+    kind: str | None = None
+    """The name of its type, by which a handler is found; without it, the handler of plain JSON."""
+
+    priority: Lane = "normal"
+    """How urgent it is."""
+
+    delay: Span | None = None
+    """Not before this time is over, like 10m."""
+
+    at: Moment | None = None
+    """Not before then, like 2026-11-15T08:00Z, or +2h."""
+
+    unique_key: str | None = None
+    """One job of this key at a time: if there is one that is not done, nothing is enqueued, and that one is named."""
+
+    id: str | None = None
+    """Its UUID; without it, one is made up."""
+
+    headers: Annotated[tuple[str, ...], Parameter(name=["--header", "-H"])] = ()
+    """The job's metadata, like source=shop; may be given several times."""
+
+
+def enqueue(
+    queue: str,
+    body: Body = None,
+    /,
+    *,
+    file: File = None,
+    asked: Annotated[Asked, Parameter(name="*")] = Asked(),  # noqa: B008 - frozen
+    output: Form = None,
+    manner: As = USUAL,
+    server: At = HERE,
+) -> None:
+    """Have a job done by a worker of a queue.
+
+    Parameters
+    ----------
+    queue
+        The queue's name.
+    body
+        What is to be done, as JSON.
+    file
+        The body is what is in this file; - is stdin.
+    """
+    given, headers = body_given(body, file), headers_given(asked.headers)
+    if given is None:
+        raise UsageError("a job needs a body: give it, or --file.")
+    content = json_of(given)
+    if asked.delay is not None and asked.at is not None:
+        raise UsageError("--delay and --at both say when: give one of them.")
+
+    async def enqueued(queue: "JobQueue") -> "JobHandle":
+        from penstock.message.ids import new_id
+        from penstock.message.message import Message
+        from penstock.options import Priority
+
+        message = Message(content, type=asked.kind, id=asked.id or new_id(), headers=headers)
+        when: dict[str, Any] = {"delay": asked.delay, "at": asked.at}
+        return await queue.enqueue(message, priority=Priority(asked.priority), unique_key=asked.unique_key, **when)
+
+    job = ask_queue(server, queue, manner, enqueued)
+    print_one({"id": job.id, "queue": queue, "priority": job.priority.value, "due": job.due}, output)
+
+
+def cancel(
+    queue: str, /, *ids: str, yes: Yes = False, output: Form = None, manner: As = USUAL, server: At = HERE
+) -> None:
+    """See that jobs are not done. Whoever runs one is told to end it.
+
+    Exit code 1 if one was done or dead already.
+
+    Parameters
+    ----------
+    queue
+        The queue's name.
+    ids
+        The UUIDs of the jobs.
+    """
+    if not yes:
+        statuses = _each(server, queue, ids, manner, _status)
+        only_tried(*(f"cancel job {id} of queue {queue!r}, which is {status}" for id, status in statuses.items()))
+
+    async def act(job: "JobHandle") -> str:
+        return (await job.cancel()).value
+
+    became = _each(server, queue, ids, manner, act)
+    _print(became, output)
+    if late := [f"{id} is {status}" for id, status in became.items() if status not in ("cancelled", "running")]:
+        raise JobError(f"too late to cancel in queue {queue!r}: {', '.join(late)}")
+
+
+def retry(queue: str, /, *ids: str, output: Form = None, manner: As = USUAL, server: At = HERE) -> None:
+    """Try jobs again now: failed ones at once, dead ones with all their attempts anew.
+
+    Exit code 1 if one is neither.
+
+    Parameters
+    ----------
+    queue
+        The queue's name.
+    ids
+        The UUIDs of the jobs.
+    """
+    _moved(server, queue, ids, manner, output, lambda job: job.retry(), "it is neither failed nor dead")
+
+
+def run(queue: str, /, *ids: str, output: Form = None, manner: As = USUAL, server: At = HERE) -> None:
+    """Have jobs done now that wait for their time, be it the first or that of the next attempt.
+
+    Exit code 1 if one does not wait.
+
+    Parameters
+    ----------
+    queue
+        The queue's name.
+    ids
+        The UUIDs of the jobs.
+    """
+    _moved(server, queue, ids, manner, output, lambda job: job.run_now(), "it does not wait for its time")
+
+
+def priority(
+    queue: str, id: str, priority: Lane, /, *, output: Form = None, manner: As = USUAL, server: At = HERE
+) -> None:
+    """Move a job that nobody has begun to the end of another lane.
+
+    Exit code 1 if it was begun, or is there already.
+
+    Parameters
+    ----------
+    queue
+        The queue's name.
+    id
+        The UUID of the job.
+    priority
+        Its new lane.
+    """
+    from penstock.options import Priority
+
+    lane = Priority(priority)
+    _moved(server, queue, (id,), manner, output, lambda job: job.set_priority(lane), f"it was begun, or is {priority}")
+
+
+async def _status(job: "JobHandle") -> str:
+    return (await job.status()).value
+
+
+def _each(
+    server: Server, queue: str, ids: tuple[str, ...], manner: Manner, act: "Callable[[JobHandle], Awaitable[str]]"
+) -> dict[str, str]:
+    """What `act` says of each job. If one is not known, nothing is done to any."""
+    if not ids:
+        raise UsageError("name at least one job by its UUID.")
+
+    async def each(queue: "JobQueue") -> dict[str, str]:
+        jobs = [await queue.job(id) for id in ids]
+        return {job.id: await act(job) for job in jobs}
+
+    return ask_queue(server, queue, manner, each)
+
+
+def _moved(
+    server: Server,
+    queue: str,
+    ids: tuple[str, ...],
+    manner: Manner,
+    output: str | None,
+    act: "Callable[[JobHandle], Awaitable[bool]]",
+    unless: str,
+) -> None:
+    """Do it to each, print what it is then, and fail if it could not be done to one."""
+    refused: list[str] = []
+
+    async def attempt(job: "JobHandle") -> str:
+        if not await act(job):
+            refused.append(job.id)
+        return await _status(job)
+
+    became = _each(server, queue, ids, manner, attempt)
+    _print(became, output)
+    if refused:
+        names = ", ".join(f"{id} is {became[id]}" for id in refused)
+        raise JobError(f"nothing was changed in queue {queue!r} about {names}: {unless}")
+
+
+def _print(became: dict[str, str], output: str | None) -> None:
+    print_rows(({"id": id, "status": status} for id, status in became.items()), output, ("id", "status"))

@@ -1,0 +1,105 @@
+"""Messages as they are printed: each in a line of its own, as it comes."""
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeAlias
+
+import msgspec
+
+from penstock.backend.entry import Stored
+from penstock.backend.facts import position
+from penstock.cli.printing import Printer, Row, chosen, printing
+from penstock.cli.saying import warn
+from penstock.continuity.gap import Gap
+from penstock.errors import MalformedError
+from penstock.message.message import Message
+
+Opened: TypeAlias = Message[Any] | MalformedError
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_COLUMNS = ("at", "topic", "entry_id", "type", "key", "body")
+_encode = msgspec.json.Encoder().encode
+_encode_lines = msgspec.json.Encoder().encode_lines
+
+
+class Line(msgspec.Struct, gc=False):
+    """A message, with all that is known of it."""
+
+    topic: str
+    entry_id: str
+    id: str
+    type: str | None
+    key: str | None
+    time: datetime | None
+    headers: dict[str, str]
+    traceparent: str | None
+    body: Any
+
+
+class NoMessage(msgspec.Struct):
+    """An entry that is none; its fields as they are stored, with what is not UTF-8 escaped."""
+
+    topic: str
+    entry_id: str
+    malformed: str
+    fields: list[str]
+
+
+class Messages:
+    """Prints messages. ndjson is written in one piece for all that come together."""
+
+    def __init__(self, form: str, printer: Printer) -> None:
+        self._form = form
+        self._printer = printer
+
+    def show(self, topic: str, entries: Sequence[Stored], opened: Sequence[Opened]) -> None:
+        """These entries, and what is in each."""
+        lines = [_line(topic, entry.id, one) for entry, one in zip(entries, opened, strict=True)]
+        if self._form == "ndjson":
+            sys.stdout.buffer.write(_encode_lines(lines))
+            return
+        for line in lines:
+            if self._form == "json":
+                self._printer.write(msgspec.to_builtins(line))
+            elif isinstance(line, Line):
+                self._printer.write(self._row(line))
+            else:
+                warn(f"entry {line.entry_id} of {topic!r} is no message: {line.malformed}")
+
+    def miss(self, gap: Gap) -> None:
+        """Say what is missing: on stderr, and in the place where it would be."""
+        count = "an unknown number of" if gap.count is None else f"{gap.count:,}"
+        warn(f"{count} entries of {gap.topic!r} behind {gap.after}, up to {gap.upto or '?'}, are missing: {gap.reason}")
+        told = {"topic": gap.topic, "gap": msgspec.to_builtins(gap)}
+        if self._form == "ndjson":
+            sys.stdout.buffer.write(_encode(told) + b"\n")
+        elif self._form == "json":
+            self._printer.write(told)
+
+    def _row(self, line: Line) -> Row:
+        body = line.body if isinstance(line.body, bytes) else _encode(line.body)
+        if self._form == "raw":
+            return {"body": line.body.encode() if isinstance(line.body, str) else body}
+        row = {name: getattr(line, name) for name in ("topic", "entry_id", "type", "key")}
+        return {
+            "at": _EPOCH + timedelta(milliseconds=position(line.entry_id)[0]),
+            **row,
+            "body": body.decode("utf-8", "backslashreplace"),
+        }
+
+
+@contextmanager
+def printing_messages(form: str | None, *, one_topic: bool) -> Iterator[Messages]:
+    """Who prints messages as they come. `raw` prints bodies alone: text and bytes as they are, all else as JSON."""
+    columns = ("body",) if form == "raw" else tuple(name for name in _COLUMNS if name != "topic" or not one_topic)
+    with printing(form, columns, live=True) as printer:
+        yield Messages(chosen(form), printer)
+
+
+def _line(topic: str, entry_id: str, one: Opened) -> Line | NoMessage:
+    if isinstance(one, MalformedError):
+        fields = [value.decode(errors="backslashreplace") for value in one.raw]
+        return NoMessage(topic, entry_id, one.reason, fields)
+    return Line(topic, entry_id, one.id, one.type, one.key, one.time, one.headers, one.traceparent, one.body)

@@ -1,0 +1,178 @@
+"""`penstock publish`: messages from the command line, a file, or the lines of stdin."""
+
+import asyncio
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+
+import msgspec
+from cyclopts import Parameter
+
+from penstock.cli.given import Body, File, body_given, headers_given
+from penstock.cli.moments import Span
+from penstock.cli.printing import Form, printing
+from penstock.cli.progress import progress
+from penstock.cli.saying import warn
+from penstock.cli.servers import HERE, At, connected
+from penstock.cli.usage import UsageError
+from penstock.errors import PenstockError, PublishError, ServerError
+
+if TYPE_CHECKING:
+    from penstock.app import Penstock
+    from penstock.bus.publisher import Receipt
+
+_COLUMNS = ("id", "entry_id", "topic", "duplicate")
+_AT_ONCE = 1000
+_CHUNK = 256 * 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class Envelope:
+    """What is said about a message, as the command line says it."""
+
+    key: str | None = None
+    """What the messages are about."""
+
+    type: str | None = None
+    """The name of their type."""
+
+    id: str | None = None
+    """The UUID of the message: published again within a day under the same one, it is stored once."""
+
+    once: Annotated[bool, Parameter(negative=(), show_default=False)] = False
+    """Have each stored once, also if an answer of the server is lost on the way."""
+
+    headers: Annotated[tuple[str, ...], Parameter(name=["--header", "-H"], negative=(), show_default=False)] = ()
+    """Like source=shop; may be given several times."""
+
+    delay: Span | None = None
+    """Let it appear on the topic only after this long, like 10m."""
+
+
+Lines: TypeAlias = Iterator[list[bytes]]
+
+
+def publish(
+    topic: str,
+    body: Body = None,
+    /,
+    *,
+    file: File = None,
+    text: Annotated[bool, Parameter(negative=(), show_default=False)] = False,
+    envelope: Annotated[Envelope | None, Parameter(name="*")] = None,
+    output: Form = None,
+    server: At = HERE,
+) -> None:
+    """Publish a message, or one for each line of stdin, and print where each is.
+
+    Parameters
+    ----------
+    topic
+        It is made if there is none.
+    body
+        The message, as JSON. Without it, and without --file, each line of stdin is one.
+    file
+        The message is what is in this file; - is stdin.
+    text
+        Bodies are plain text, no JSON.
+    """
+    said = envelope or Envelope()
+    given = body_given(body, file)
+    if given is None and said.id is not None:
+        raise UsageError("--id is the id of one message: give its body, or --file.")
+    with connected(server) as (app, runner), printing(output, _COLUMNS, live=True) as printer:
+        sender = _Sender(app, topic, said, is_text=text)
+        with progress("publishing") as show:
+            for some in _lines() if given is None else [[given]]:
+                for row in runner.run(sender.send(some)):
+                    printer.write(row)
+                sys.stdout.flush()
+                show(sender.sent)
+    if sender.failed:
+        raise PublishError(f"{sender.failed:,} of {sender.seen:,} messages were not published: see above")
+
+
+def _lines() -> Lines:
+    """Those of stdin, as soon as they are there; empty ones are left out."""
+    rest = b""
+    arriving: Any = sys.stdin.buffer  # it is typed as less than it is
+    while chunk := arriving.read1(_CHUNK):
+        *whole, rest = (rest + chunk).split(b"\n")
+        lines = [line for line in whole if line.strip()]
+        for start in range(0, len(lines), _AT_ONCE):
+            yield lines[start : start + _AT_ONCE]
+    if rest.strip():
+        yield [rest]
+
+
+class _Sender:
+    """Sends messages to one topic, and counts them."""
+
+    def __init__(self, app: "Penstock", topic: str, said: Envelope, *, is_text: bool) -> None:
+        self.seen = self.sent = self.failed = 0
+        self._bus = app.bus(topic)
+        self._said = said
+        self._headers = headers_given(said.headers)
+        self._is_text = is_text
+
+    async def send(self, bodies: Sequence[bytes]) -> list[dict[str, Any]]:
+        """The receipts of those that were published; what is wrong with the others is said on stderr.
+
+        Raises what is wrong with the server, or with the only message there is.
+        """
+        found, numbers = [], []
+        for body in bodies:
+            self.seen += 1
+            try:
+                found.append(self._message(body))
+                numbers.append(self.seen)
+            except UsageError as error:
+                if len(bodies) == 1 and self.seen == 1:
+                    raise
+                self._fail(self.seen, error)
+        rows = []
+        for number, receipt in zip(numbers, await self._results(found), strict=True):
+            if isinstance(receipt, ServerError) or (isinstance(receipt, PenstockError) and self.seen == 1):
+                raise receipt
+            if isinstance(receipt, PenstockError):
+                self._fail(number, receipt)
+            else:
+                rows.append({name: getattr(receipt, name) for name in _COLUMNS})
+        self.sent += len(rows)
+        return rows
+
+    async def _results(self, messages: list[Any]) -> "Sequence[Receipt | PenstockError]":
+        from penstock.options import Sending
+
+        once = self._said.once or self._said.id is not None
+        if self._said.delay is None:
+            return await self._bus.publish_many(messages, once=once)
+        sending = Sending(delay=self._said.delay)
+        sent = [self._bus.publish(message, once=once, sending=sending) for message in messages]
+        results = await asyncio.gather(*sent, return_exceptions=True)
+        for result in results:
+            if isinstance(result, BaseException) and not isinstance(result, PenstockError):
+                raise result
+        return results  # type: ignore[return-value]  # checked just now
+
+    def _message(self, body: bytes) -> Any:
+        from penstock.message.ids import canonical, new_id
+        from penstock.message.message import Message
+
+        said = self._said
+        id = new_id() if said.id is None else canonical(said.id)
+        if id is None:
+            raise UsageError(f"--id is a UUID, not {said.id!r}.")
+        return Message(self._read(body), id, said.type, said.key, self._headers.copy())
+
+    def _read(self, body: bytes) -> Any:
+        try:
+            return body.decode() if self._is_text else msgspec.json.decode(body)
+        except (UnicodeDecodeError, msgspec.DecodeError) as error:
+            hint = "" if self._is_text else "; --text takes plain text"
+            raise UsageError(f"the body cannot be read: {error}{hint}.") from error
+
+    def _fail(self, number: int, error: Exception) -> None:
+        self.failed += 1
+        warn(f"message {number:,}: {error}")

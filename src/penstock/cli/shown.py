@@ -1,0 +1,54 @@
+"""Values as people read them on a terminal."""
+
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from penstock.message.times import moment_text, span_text
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+__all__ = ["is_number", "line_of", "moment_text", "shown", "span_text", "text_of"]
+
+
+def shown(value: Any) -> "Text":
+    """Text that is never taken for markup: a payload may have brackets in it."""
+    from rich.text import Text
+
+    return Text(text_of(value))
+
+
+def text_of(value: Any) -> str:
+    """In one or several lines; nothing in it moves the cursor or rings the bell."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, datetime):
+        return moment_text(value)
+    if isinstance(value, timedelta):
+        return span_text(value)
+    if isinstance(value, dict):
+        value = ", ".join(f"{name} {one}" for name, one in value.items())
+    if isinstance(value, list | tuple) and all(isinstance(one, str) for one in value):
+        value = ", ".join(value)
+    return _harmless(value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value))
+
+
+def line_of(value: Any) -> str:
+    """In one line."""
+    return text_of(value).replace("\n", "\\n")
+
+
+def is_number(value: Any) -> bool:
+    """Whether it stands at the right of its column; so does nothing at all."""
+    return value is None or (isinstance(value, int | float | Decimal) and not isinstance(value, bool))
+
+
+def _harmless(text: str) -> str:
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() or one == "\n" else one.encode("unicode_escape").decode() for one in text)

@@ -1,0 +1,144 @@
+"""`penstock tail`: what is in topics, and what comes."""
+
+import asyncio
+import sys
+from typing import TYPE_CHECKING, Annotated, TypeAlias
+
+from cyclopts import Parameter
+
+from penstock.cli.messages import Messages, printing_messages
+from penstock.cli.places import Place
+from penstock.cli.printing import Form
+from penstock.cli.saying import warn
+from penstock.cli.servers import HERE, At, ask
+from penstock.cli.usage import NotThereError, UsageError
+from penstock.errors import AuthenticationError, ServerError, ServerTooOldError
+
+if TYPE_CHECKING:
+    from penstock.app import Penstock
+    from penstock.continuity.step import Step
+    from penstock.message.message import Message
+    from penstock.message.wire import Wire
+    from penstock.tail.alone import LoneReader
+    from penstock.tail.places import After
+
+Dialect: TypeAlias = Annotated[
+    str,
+    Parameter(help="How messages are written on the topic, if not natively: cloudevents, enveloped, flat or job."),
+]
+_LAST = 10
+
+
+def tail(
+    *topics: str,
+    last: Annotated[int | None, Parameter(name=["--last", "-n"], show_default=False)] = None,
+    after: Place | None = None,
+    follow: Annotated[bool, Parameter(name=["--follow", "-f"], negative=(), show_default=False)] = False,
+    types: Annotated[tuple[str, ...], Parameter(name=["--type", "--types"], negative=(), show_default=False)] = (),
+    keys: Annotated[tuple[str, ...], Parameter(name=["--key", "--keys"], negative=(), show_default=False)] = (),
+    dialect: Dialect = "native",
+    output: Form = None,
+    server: At = HERE,
+) -> None:
+    """Show the last messages of topics, or those behind a place, oldest first; and then those that come, if asked.
+
+    Nothing is skipped: it reads at its own pace, and what was removed before it came to it is told on stderr.
+
+    Parameters
+    ----------
+    topics
+        One topic or several.
+    last
+        Begin with so many entries before the end; 10 unless given.
+    after
+        Begin behind this place instead: earliest, latest, an entry id, a message's UUID, or a moment, like
+        2026-11-15T08:00Z, yesterday, or 10m for ten minutes ago.
+    follow
+        Go on with what comes, until Ctrl-C.
+    types
+        Of these only messages of this type.
+    keys
+        Of these only messages with this key.
+    """
+    if not topics:
+        raise UsageError("Name at least one topic.")
+    if last is not None and after is not None:
+        raise UsageError("--last and --after both say where to begin: give one of them.")
+    with printing_messages(output, one_topic=len(topics) == 1) as printer:
+        shown = _Shown(printer, frozenset(types), frozenset(keys), follow=follow)
+        ask(server, lambda app: _all(app, topics, _start(last, after), dialect, shown))
+
+
+def _start(last: int | None, after: "After | None") -> "After":
+    from penstock.tail.places import Last
+
+    if after is not None:
+        return after
+    return Last(_LAST if last is None else last) if last != 0 else "latest"
+
+
+async def _all(app: "Penstock", topics: tuple[str, ...], after: "After", dialect: str, shown: "_Shown") -> None:
+    from penstock.message.wire import Wire
+    from penstock.process import spared_by_the_collector
+    from penstock.tail.alone import LoneReader
+
+    wire = Wire(dialect)
+
+    async def one(topic: str) -> None:
+        async with LoneReader(app.backend, topic, after, wire) as reader:
+            if reader.is_nowhere and not shown.follow:
+                raise NotThereError(f"there is no topic {topic!r}: --follow waits for it")
+            await shown.read(reader, topic, wire)
+
+    with spared_by_the_collector():
+        await asyncio.gather(*map(one, topics))
+
+
+class _Shown:
+    """Which of the messages are shown, and for how long."""
+
+    def __init__(self, printer: Messages, types: frozenset[str], keys: frozenset[str], *, follow: bool) -> None:
+        self.follow = follow
+        self._printer = printer
+        self._types = types
+        self._keys = keys
+
+    async def read(self, reader: "LoneReader", topic: str, wire: "Wire") -> None:
+        from penstock.backend.pace import Pace
+
+        pace = Pace()
+        while True:
+            await pace.ready()
+            try:
+                step = await reader.read()
+                self._show(topic, step, wire)
+                if step.is_at_end:
+                    sys.stdout.flush()
+                    if not self.follow:
+                        return
+                    await reader.wait()
+            except (AuthenticationError, ServerTooOldError):
+                raise
+            except ServerError as error:
+                if not self.follow:
+                    raise
+                pace.failed()
+                warn(f"{error}; trying again")
+            else:
+                pace.succeeded()
+
+    def _show(self, topic: str, step: "Step", wire: "Wire") -> None:
+        from penstock.tail.opening import opened_together
+
+        if step.gap is not None:
+            self._printer.miss(step.gap)
+        entries, opened = step.entries, opened_together(wire, topic, step.entries)
+        if self._types or self._keys:
+            kept = [pair for pair in zip(entries, opened, strict=True) if self._wants(pair[1])]
+            entries, opened = [entry for entry, _ in kept], [one for _, one in kept]
+        self._printer.show(topic, entries, opened)
+
+    def _wants(self, one: "Message[object] | Exception") -> bool:
+        if isinstance(one, Exception):
+            return False
+        return (not self._types or one.type in self._types) and (not self._keys or one.key in self._keys)

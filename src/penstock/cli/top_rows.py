@@ -1,0 +1,58 @@
+"""What `penstock top` shows: how each group of each topic stands, and how fast it goes, from one look to the next."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, TypeAlias
+
+from penstock.cli.standing import group_row
+from penstock.overview import GroupView, TopicView
+
+Order: TypeAlias = Literal["lag", "rate", "name"]
+Row: TypeAlias = dict[str, Any]
+COLUMNS = (
+    "topic", "group", "published_rate", "read_rate", "lag", "behind", "pending", "parked", "dead", "consumers", "note",
+)  # fmt: skip
+
+
+def rows_of(before: Sequence[TopicView], now: Sequence[TopicView], order: Order, *, for_people: bool) -> list[Row]:
+    """One row for each group, and for each topic without any. A rate is None if nobody can know it."""
+    known = {topic.name: topic for topic in before}
+    rows = [found for topic in now for found in _of_topic(known.get(topic.name), topic, for_people=for_people)]
+    return [row for _, row in sorted(rows, key=lambda found: _place(found[0], found[1], order))]
+
+
+def _of_topic(before: TopicView | None, now: TopicView, *, for_people: bool) -> Iterable[tuple[int, Row]]:
+    """Each with its lag, as a number."""
+    if before is None or before.epoch != now.epoch:
+        before = None
+    seconds = (now.at - before.at).total_seconds() if before and before.at and now.at else 0.0
+    facts: Row = {
+        "at": now.at,
+        "topic": now.name,
+        "group": None,
+        "length": now.length,
+        "published_rate": _rate(before.published if before else None, now.published, seconds),
+        "dead": now.dead,
+        "note": now.problem,
+    }
+    read = {group.name: group.read for group in before.groups} if before else {}
+    for group in now.groups:
+        own = {"read_rate": _rate(read.get(group.name), group.read, seconds), "note": _note(group)}
+        yield group.lag.messages or 0, facts | group_row(group, for_people=for_people) | own
+    if not now.groups:
+        yield 0, dict.fromkeys(COLUMNS) | facts
+
+
+def _note(group: GroupView) -> str | None:
+    facts = {"paused": group.paused, "nobody reads": not group.consumers}
+    return ", ".join(said for said, is_so in facts.items() if is_so) or None
+
+
+def _rate(before: int | None, now: int | None, seconds: float) -> float | None:
+    if before is None or now is None or now < before or seconds <= 0:
+        return None
+    return round((now - before) / seconds, 1)
+
+
+def _place(lag: int, row: Mapping[str, Any], order: Order) -> tuple[float, str, str]:
+    first = {"lag": -lag, "rate": -(row["published_rate"] or 0), "name": 0}[order]
+    return first, row["topic"], row["group"] or ""

@@ -1,0 +1,102 @@
+"""The facts that rules on topics and groups judge, all of them seen on the server a moment ago."""
+
+from datetime import datetime, timedelta
+
+from msgspec import Struct
+
+from penstock.backend.entry import FetchedEntry, Held
+from penstock.backend.evidence import Turn
+from penstock.backend.facts import GroupFacts, TopicFacts, position
+from penstock.options import LEASE, check_duration
+from penstock.overview import age_of
+
+
+class Patience(Struct, frozen=True):
+    """From when on a silence means something."""
+
+    quiet: timedelta = 4 * LEASE
+    """Who was silent for longer is not at work any more: a worker asks, or renews its leases, much more often."""
+
+    abandoned: timedelta = timedelta(days=1)
+    """Who was silent for longer is not expected back."""
+
+    kept: timedelta = timedelta(days=2)
+    """Entries that all have settled, and that are older, should have been trimmed: twice what retention keeps."""
+
+    def __post_init__(self) -> None:
+        for name in ("quiet", "abandoned", "kept"):
+            check_duration(name, getattr(self, name))
+
+
+class GroupCase(Struct, frozen=True):
+    """One group, with what it holds."""
+
+    facts: GroupFacts
+    patience: Patience
+    held: tuple[Held, ...] = ()
+    """The oldest entries that its consumers hold on the topic; not all, if there are many."""
+
+    retried: tuple[Held, ...] = ()
+    """The same on its retry stream."""
+
+    ghosts: tuple[Held, ...] = ()
+    """Those of both that are not in their stream any more."""
+
+    turn: Turn | None = None
+    head: FetchedEntry | None = None
+    """Of a reader in sequence: the entry that it comes to next."""
+
+    above: tuple[TopicFacts, ...] = ()
+    """If the topic is a lane of a queue: the lanes that come first."""
+
+    @property
+    def topic(self) -> TopicFacts:
+        return self.facts.topic
+
+    @property
+    def now(self) -> datetime:
+        return self.topic.now
+
+    @property
+    def is_due(self) -> bool:
+        """There is something to do: unread, handed back, ready to be tried again, or overdue to become so."""
+        due, left = self.facts.parked_due, any(one.is_handed_back for one in (*self.held, *self.retried))
+        overdue = due is not None and due < self.now - self.patience.quiet
+        return bool(self.facts.next_id or self.facts.ready or left or overdue)
+
+    @property
+    def is_at_work(self) -> bool:
+        """Somebody was heard of lately."""
+        if self.turn is not None:
+            return self.turn.is_held
+        silences = [one.idle for one in self.facts.consumers] + [one.idle for one in (*self.held, *self.retried)]
+        return any(silence <= self.patience.quiet for silence in silences)
+
+    @property
+    def silence(self) -> timedelta | None:
+        """For how long nobody was heard of; None if nobody ever was."""
+        if self.turn is not None and self.turn.until is not None:
+            return max(timedelta(0), self.turn.now - self.turn.until)
+        return min((one.idle for one in self.facts.consumers), default=None)
+
+    @property
+    def waited(self) -> timedelta:
+        """For how long the oldest entry that the group has not settled has been there, as far as its id tells."""
+        oldest = self.facts.oldest_pending or self.facts.next_id
+        return (age_of(oldest, self.now) if oldest else None) or timedelta(0)
+
+    @property
+    def lost(self) -> int:
+        """How many entries were trimmed before the group was given them; 0 too if the numbers do not tell."""
+        topic, read = self.topic, self.facts.entries_read
+        if read is None or position(self.facts.last_delivered) >= position(topic.first_id or topic.last_id):
+            return 0
+        return max(0, topic.entries_added - read - topic.length)
+
+
+class TopicCase(Struct, frozen=True):
+    """One topic, with its groups."""
+
+    facts: TopicFacts
+    groups: tuple[GroupCase, ...]
+    patience: Patience

@@ -1,0 +1,228 @@
+"""Rules on one group: why it does not get on. Each is a pure function from what was seen to what is wrong."""
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
+
+from penstock.backend.entry import Held, Malformed
+from penstock.backend.facts import TopicFacts
+from penstock.diagnosis.case import GroupCase
+from penstock.diagnosis.finding import Finding, Level, amount, command, place
+from penstock.message.times import moment_text, span_text
+from penstock.overview import age_of, lag_of
+
+Rule = Callable[[GroupCase], Iterator[Finding]]
+
+_HANDED_OUT_TOO_OFTEN = 3
+_NAMED = 5
+RUN = "penstock run MODULE:APP"
+
+
+def paused(case: GroupCase) -> Iterator[Finding]:
+    if case.facts.paused:
+        what = "the group is paused: its workers read nothing"
+        yield _finding(case, "paused", what, _unread(case), remedy=_group(case, "resume"))
+
+
+def nobody_reads(case: GroupCase) -> Iterator[Finding]:
+    """There is work, and nobody was heard of lately. Of a paused group nobody can tell: it is silent on purpose."""
+    facts = case.facts
+    if facts.paused or not case.is_due or case.is_at_work:
+        return
+    if case.turn is not None:
+        what = "nobody has the turn of this reader in sequence"
+        seen = [
+            f"the last holder was {case.turn.holder or 'gone by itself'}, {span_text(case.silence or timedelta(0))} ago"
+        ]
+    elif not facts.consumers and not facts.watched:
+        what = "no worker ever read with this group: it is a cursor, such as a Spark query keeps, and stands still"
+        seen = [f"it stands at {facts.last_delivered}, and has no consumers"]
+    else:
+        what = "nobody reads"
+        seen = [f"consumer {one.name} was last heard of {span_text(one.idle)} ago" for one in facts.consumers[:_NAMED]]
+        seen = seen or ["the group has no consumers"]
+    remedy = RUN if facts.watched or case.turn or facts.consumers else "start the Spark query of this group again"
+    yield _finding(case, "nobody-reads", what, *seen, _unread(case), remedy=remedy)
+
+
+def owner_dead(case: GroupCase) -> Iterator[Finding]:
+    """Entries are held by somebody who is silent, and whom nobody has relieved."""
+    silent = {one.name: one.idle for one in case.facts.consumers if one.idle > case.patience.quiet}
+    held = [one for one in (*case.held, *case.retried) if not one.is_handed_back]
+    left = [one for one in held if one.consumer in silent and one.idle > case.patience.quiet]
+    for name in sorted({one.consumer for one in left}):
+        ids = [one.id for one in left if one.consumer == name]
+        claim = _group(case, "claim", "--consumer", name, "--yes")
+        yield _finding(
+            case,
+            "owner-dead",
+            f"consumer {name} holds {amount(len(ids), 'entry', 'entries')} at least, and is dead or stuck",
+            f"it was last heard of {span_text(silent[name])} ago",
+            f"the oldest it holds is {ids[0]}",
+            remedy=f"{RUN}, which takes them over after its lease; at once: {claim}",
+        )
+
+
+def ghosts(case: GroupCase) -> Iterator[Finding]:
+    """Entries that are pending and were deleted or trimmed: no reader can ever be given them."""
+    gone = case.ghosts
+    if gone:
+        yield _finding(
+            case,
+            "ghosts",
+            f"{amount(len(gone), 'pending entry', 'pending entries')} at least, of those looked at, are not in the"
+            " stream any more: somebody trimmed or deleted them before they were settled",
+            _ids(gone),
+            remedy=f"{RUN}, which makes dead letters of them; to forget them: "
+            + _group(case, "ack", *(one.id for one in gone[:_NAMED]), "--yes"),
+        )
+
+
+def poison(case: GroupCase) -> Iterator[Finding]:
+    """One message that its readers cannot get past."""
+    held = [one for one in (*case.held, *case.retried) if one not in case.ghosts]
+    often = [one for one in held if one.deliveries >= _HANDED_OUT_TOO_OFTEN]
+    for one in often[:_NAMED]:
+        yield _finding(
+            case,
+            "poison",
+            f"entry {one.id} was handed out {amount(one.deliveries, 'time')} and never settled: it may kill or stop"
+            " whoever handles it",
+            f"consumer {one.consumer} holds it now, for {span_text(one.idle)}",
+            remedy=f"see it: {command('get', one.id, case.topic.topic)}; to have it handled by nobody:"
+            f" {_group(case, 'ack', one.id, '--yes')}",
+        )
+
+
+def stopped(case: GroupCase) -> Iterator[Finding]:
+    """In sequence, all others wait behind the message that fails."""
+    turn, id = case.turn, case.facts.next_id
+    if turn is None or id is None:
+        return
+    if isinstance(case.head, Malformed):
+        what, reason = "the next entry in sequence cannot be read", f": {case.head.error.reason}"
+    elif turn.failures and turn.failed_id == id:
+        what, reason = f"the next message in sequence failed {amount(turn.failures, 'time')}", ""
+    else:
+        return
+    yield _finding(
+        case,
+        "poison",
+        f"{what}, and all others wait behind it",
+        f"entry {id}{reason}",
+        remedy=f"see it: {command('get', id, case.topic.topic)}; then mend its handler, or give it up with"
+        f" changes.dead_letter({id!r}, reason)",
+    )
+
+
+def trimmed(case: GroupCase) -> Iterator[Finding]:
+    """Entries went before the group was given them."""
+    if not case.lost:
+        return
+    first, cursor = case.topic.first_id, not case.facts.watched and not case.facts.consumers and case.turn is None
+    seen = (f"it stands at {case.facts.last_delivered}; the oldest entry is {first or 'none, the topic is empty'}",)
+    whose = "while Spark was stopped" if cursor else "before the group was given them"
+    yield _finding(
+        case,
+        "spark-trimmed" if cursor else "trimmed",
+        f"{amount(case.lost, 'entry', 'entries')} were trimmed {whose}, by XTRIM, MAXLEN or a cut: Penstock's retention"
+        " waits for every group",
+        *seen,
+        remedy=(
+            "start the query again with failOnDataLoss=false to go on behind the gap; what was archived:"
+            if cursor
+            else "it goes on with what is there; what was archived can be brought back:"
+        )
+        + f" {command('lake', 'replay', '--lake', 'DIR', '--id', 'NAME', '--topic', case.topic.topic)}",
+    )
+
+
+def future(case: GroupCase) -> Iterator[Finding]:
+    """Everything that is left waits for its next attempt."""
+    facts, due = case.facts, case.facts.parked_due
+    busy = facts.next_id or facts.pending or facts.ready or facts.retrying
+    if facts.parked and due is not None and due > case.now and not busy:
+        yield _finding(
+            case,
+            "retries-later",
+            f"all that is left, {amount(facts.parked, 'delivery', 'deliveries')}, failed before and waits for a retry",
+            f"the next is due at {moment_text(due)}, in {span_text(due - case.now)}",
+            remedy="wait, or mend what makes them fail: the reasons are in the log and, of those given up, in"
+            f" {command('dead', 'ls', case.topic.topic)}",
+            level="note",
+        )
+
+
+def starved(case: GroupCase) -> Iterator[Finding]:
+    """A lane waits while workers are busy with those that come first."""
+    urgent = [(lane.topic, backlog) for lane in case.above if (backlog := _backlog(case.facts.name, lane))]
+    if not urgent or not case.facts.next_id or case.facts.paused:
+        return
+    age = _age(case.facts.next_id, case)
+    if age > case.patience.quiet:
+        yield _finding(
+            case,
+            "starved",
+            f"this lane's oldest job has waited for {span_text(age)}, behind more urgent ones: lower lanes get one job"
+            " in 16, no more",
+            *(f"{name} has {amount(backlog, 'entry', 'entries')} that nobody has begun" for name, backlog in urgent),
+            remedy=f"more workers: {RUN} --concurrency N; or make a job urgent: penstock job priority",
+        )
+
+
+def behind(case: GroupCase) -> Iterator[Finding]:
+    """Nothing is broken: there is more to do than is being done."""
+    lag = lag_of(
+        case.topic, case.facts.last_delivered, case.facts.entries_read, case.facts.next_id,
+        counts_right=case.facts.counts_right,
+    )  # fmt: skip
+    late = lag.seconds is not None and timedelta(seconds=lag.seconds) > case.patience.quiet
+    if case.is_at_work and not case.facts.paused and late and not case.above:
+        yield _finding(
+            case,
+            "behind",
+            "workers are at work, and do not keep up",
+            _unread(case),
+            f"{amount(len(case.facts.consumers), 'consumer')} hold {case.facts.pending + case.facts.retrying:,}",
+            remedy=f"more of them: {RUN} --concurrency N, or in more processes",
+            level="note",
+        )
+
+
+STUCK: Sequence[Rule] = (
+    paused, nobody_reads, owner_dead, ghosts, poison, stopped, trimmed, future, starved, behind,
+)  # fmt: skip
+
+
+def _finding(case: GroupCase, rule: str, what: str, *evidence: str, remedy: str, level: Level = "wrong") -> Finding:
+    where = place(case.topic.topic, case.facts.name)
+    return Finding(rule=rule, subject=where, what=what, evidence=evidence, remedy=remedy, level=level)
+
+
+def _group(case: GroupCase, verb: str, *words: str) -> str:
+    return command("group", verb, case.topic.topic, case.facts.name, *words)
+
+
+def _unread(case: GroupCase) -> str:
+    facts = case.facts
+    waits = f"{facts.ready:,} ready to be tried again, {facts.parked:,} parked"
+    if facts.next_id is None:
+        return f"nothing unread; {waits}"
+    age = span_text(_age(facts.next_id, case))
+    return f"the oldest unread entry, {facts.next_id}, has waited for {age}; {waits}"
+
+
+def _age(id: str, case: GroupCase) -> timedelta:
+    return age_of(id, case.now) or timedelta(0)
+
+
+def _backlog(group: str, lane: TopicFacts) -> int:
+    for facts in lane.groups:
+        if facts.name == group and (facts.next_id or facts.ready):
+            lag = lag_of(lane, facts.last_delivered, facts.entries_read, facts.next_id, counts_right=facts.counts_right)
+            return max(1, (lag.messages or 0) + facts.ready)
+    return 0
+
+
+def _ids(held: Sequence[Held]) -> str:
+    named = ", ".join(f"{one.id} (held by {one.consumer})" for one in held[:_NAMED])
+    return named + (f" and {len(held) - _NAMED:,} more" if len(held) > _NAMED else "")

@@ -1,0 +1,190 @@
+"""What must hold of every topic, whatever its workers do or did. Each rule says what does not hold.
+
+Nothing is changed. Of entries, retries, parked deliveries and dead letters some are looked at, the oldest first.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import timedelta
+
+from msgspec import Struct
+
+from penstock.backend.entry import FetchedEntry, Letter, Malformed
+from penstock.backend.evidence import Books, Key, Parcel
+from penstock.backend.facts import TopicFacts, position
+from penstock.diagnosis.case import GroupCase
+from penstock.diagnosis.finding import Finding, Level, amount, command, place
+from penstock.diagnosis.group_rules import ghosts
+from penstock.options import DeadLetterBounds
+from penstock.overview import age_of
+
+_NAMED = 5
+_DEAD_SLACK = 200
+"""Dead letters beyond the bound that may stay a while: whole nodes of the stream are dropped, and now and then."""
+
+
+class Ledger(Struct, frozen=True, kw_only=True):
+    """A topic laid open."""
+
+    facts: TopicFacts
+    groups: tuple[GroupCase, ...]
+    books: Books
+    entries: tuple[FetchedEntry, ...]
+    retries: dict[str, tuple[FetchedEntry, ...]]
+    """By group."""
+
+    parked: dict[str, tuple[Parcel, ...]]
+    later: tuple[Parcel, ...]
+    letters: tuple[Letter, ...]
+    """The oldest first."""
+
+    bounds: DeadLetterBounds = DeadLetterBounds()
+
+
+Rule = Callable[[Ledger], Iterator[Finding]]
+
+
+def registry(ledger: Ledger) -> Iterator[Finding]:
+    if not ledger.books.registered:
+        yield _finding(
+            ledger,
+            "registry",
+            "the topic is not registered: it is in no list, and retention does not know of it",
+            remedy=command("topic", "adopt", ledger.facts.topic),
+        )
+
+
+def types(topic: str, keys: Iterable[Key]) -> Iterator[Finding]:
+    """Before anything else: whoever reads a key of the wrong type fails."""
+    for key in keys:
+        if key.found not in (key.expected, "none"):
+            yield Finding(
+                rule="types",
+                subject=topic,
+                what=f"key {key.name} is a {key.found} and should be a {key.expected}: whoever needs it fails",
+                remedy=f"somebody else writes there: find out who, then RENAME {key.name} to another name",
+            )
+
+
+def epochs(ledger: Ledger) -> Iterator[Finding]:
+    if len(ledger.books.epochs) > 1:
+        yield _finding(
+            ledger,
+            "epochs",
+            "the stream has several epochs: losses cannot be told for certain",
+            ", ".join(ledger.books.epochs),
+            remedy="somebody wrote to Penstock's own group: let only Penstock do that",
+        )
+
+
+def notes(ledger: Ledger) -> Iterator[Finding]:
+    """What is noted about a group can be read, and is about a group that is there."""
+    names = {group.facts.name for group in ledger.groups}
+    for name, readable in ledger.books.noted.items():
+        if not readable:
+            what = f"the note on group {name!r} cannot be read: after a loss it would begin at the first entry"
+            yield _finding(ledger, "notes", what, remedy="a running worker of that group writes it anew")
+    for name in sorted((set(ledger.books.noted) | set(ledger.parked)) - names):
+        left = len(ledger.parked.get(name, ())) + len(ledger.retries.get(name, ()))
+        if left:
+            yield _finding(
+                ledger,
+                "orphans",
+                f"group {name!r} is gone, and {amount(left, 'delivery', 'deliveries')} at least of it wait for a retry",
+                remedy=f"run a worker of group {name}, which makes it again and goes on with them",
+            )
+    for name in sorted(ledger.books.paused - names):
+        what = f"group {name!r} is paused and does not exist: made again, it would read nothing"
+        yield _finding(ledger, "notes", what, remedy=command("group", "resume", ledger.facts.topic, name), level="note")
+
+
+def positions(ledger: Ledger) -> Iterator[Finding]:
+    """Nobody stands behind the last entry that was ever added."""
+    last = position(ledger.facts.last_id)
+    stands = {group.facts.name: group.facts.last_delivered for group in ledger.groups}
+    for kind, places in (("group", stands), ("cursor", ledger.facts.cursors)):
+        for name, id in places.items():
+            try:
+                ahead = position(id) > last
+            except ValueError:
+                yield _finding(
+                    ledger, "positions", f"{kind} {name!r} stands at {id!r}, which is no entry id: nothing is trimmed",
+                    remedy="have whoever reads with it begin anew",
+                )  # fmt: skip
+                continue
+            if ahead:
+                yield _finding(
+                    ledger,
+                    "positions",
+                    f"{kind} {name!r} stands behind the end of the topic, and passes by what comes until then: the"
+                    " server fell back, or somebody moved it",
+                    f"it is at {id}; the last entry ever added is {ledger.facts.last_id}",
+                    remedy=command("group", "reset", ledger.facts.topic, name, "--to", "latest", "--yes"),
+                )
+
+
+def entries(ledger: Ledger) -> Iterator[Finding]:
+    broken = [entry for entry in ledger.entries if isinstance(entry, Malformed)]
+    if broken:
+        yield _finding(
+            ledger,
+            "entries",
+            f"{amount(len(broken), 'entry', 'entries')} of {len(ledger.entries):,} looked at are no messages",
+            *(f"{one.id}: {one.error.reason}" for one in broken[:_NAMED]),
+            remedy="workers put them to the dead letters; if all are so, the topic has another wire format: --dialect",
+        )
+
+
+def retries(ledger: Ledger) -> Iterator[Finding]:
+    """Every entry of a retry stream, and every parked delivery, knows where it came from."""
+    for group, found in ledger.retries.items():
+        broken = [entry for entry in found if isinstance(entry, Malformed) and not entry.lost]
+        if broken:
+            yield _finding(
+                ledger, "retries", f"{amount(len(broken), 'retry', 'retries')} of group {group!r} are damaged",
+                *(f"{one.id}: {one.error.reason}" for one in broken[:_NAMED]),
+                remedy="workers of the group put them to the dead letters",
+            )  # fmt: skip
+    for name, waits in (*ledger.parked.items(), (None, ledger.later)):
+        whose = "messages for later" if name is None else f"parked deliveries of group {name!r}"
+        reasons = [one.problem for one in waits if one.problem]
+        reasons += ["the time it is due at is none" for one in waits if one.due is None]
+        if reasons:
+            yield _finding(
+                ledger, "parked", f"{len(reasons):,} of the {whose} cannot be opened", *sorted(set(reasons)),
+                remedy="they become dead letters when they are due",
+            )  # fmt: skip
+
+
+def dead_letters(ledger: Ledger) -> Iterator[Finding]:
+    """Dead letters can be opened, and are as few and as young as they are to be."""
+    topic, bounds = ledger.facts.topic, ledger.bounds
+    broken = [letter for letter in ledger.letters if letter.broken]
+    if broken:
+        seen = (f"{one.id}: {one.broken}" for one in broken[:_NAMED])
+        what = f"{amount(len(broken), 'dead letter')} cannot be opened"
+        yield _finding(ledger, "dead", what, *seen, remedy=command("dead", "purge", topic, broken[0].id, "--yes"))
+    age = age_of(ledger.letters[0].id, ledger.facts.now) if ledger.letters else None
+    if ledger.facts.dead > bounds.max_entries + _DEAD_SLACK or (age or timedelta(0)) > bounds.keep + timedelta(days=1):
+        yield _finding(
+            ledger,
+            "dead",
+            "there are more dead letters, or older ones, than are to be kept: no worker bounds them",
+            f"{ledger.facts.dead:,} of at most {bounds.max_entries:,}",
+            f"the oldest is {(age or timedelta(0)).days} days old, of at most {bounds.keep.days}",
+            remedy=f"run a worker of any group of the topic; or: {command('dead', 'purge', topic, '--all', '--yes')}",
+        )
+
+
+def pending(ledger: Ledger) -> Iterator[Finding]:
+    for group in ledger.groups:
+        yield from ghosts(group)
+
+
+RULES: Sequence[Rule] = (
+    registry, epochs, notes, positions, entries, retries, dead_letters, pending,
+)  # fmt: skip
+
+
+def _finding(ledger: Ledger, rule: str, what: str, *evidence: str, remedy: str, level: Level = "wrong") -> Finding:
+    where = place(ledger.facts.topic)
+    return Finding(rule=rule, subject=where, what=what, evidence=evidence, remedy=remedy, level=level)

@@ -1,0 +1,177 @@
+"""Rules on the server: whether it keeps what it acknowledged, and whether it takes any more."""
+
+from collections.abc import Callable, Iterator, Sequence
+
+from penstock.backend.evidence import ServerFacts
+from penstock.diagnosis.advisories import AS_OF, KNOWN
+from penstock.diagnosis.finding import Finding, Level, command
+
+Rule = Callable[[ServerFacts], Iterator[Finding]]
+
+_RENEWAL_SECONDS = 10
+_NEARLY_FULL = 0.9
+
+
+def eviction(server: ServerFacts) -> Iterator[Finding]:
+    """A server that evicts deletes whole topics with their groups, or what is remembered against duplicates."""
+    if server.policy in ("noeviction", ""):
+        return
+    evicts = "any key, whole topics with their groups among them" if server.policy.startswith("allkeys") else (
+        "keys that expire: what is remembered against duplicates, and the records of jobs"
+    )  # fmt: skip
+    limit = f"maxmemory {server.maxmemory:,}" if server.maxmemory else "no maxmemory, so none is evicted yet"
+    yield _finding(
+        "eviction",
+        f"the server evicts {evicts}",
+        f"maxmemory-policy {server.policy}, {limit}, {server.evicted:,} keys evicted since it started",
+        remedy=_set(server, "maxmemory-policy", "noeviction"),
+        level="wrong" if server.maxmemory or server.evicted else "note",
+    )
+
+
+def persistence(server: ServerFacts) -> Iterator[Finding]:
+    """What was acknowledged is lost with the process, or with the last minutes of it."""
+    snapshots = "" if server.snapshots is None else f", save {server.snapshots!r}"
+    if not server.appends:
+        lost = "everything" if server.snapshots == "" else "everything since the last snapshot"
+        yield _finding(
+            "persistence",
+            f"a crash loses {lost}, though it was acknowledged",
+            f"appendonly no{snapshots}",
+            remedy=_set(server, "appendonly", "yes"),
+        )
+    elif server.fsync == "no":
+        yield _finding(
+            "persistence",
+            "a power failure loses what the system had not written to the disk by itself, about half a minute",
+            "appendonly yes, appendfsync no",
+            remedy=_set(server, "appendfsync", "everysec"),
+            level="note",
+        )
+
+
+def disk(server: ServerFacts) -> Iterator[Finding]:
+    """The disk refuses: the server then refuses writes as well."""
+    if not server.append_ok:
+        yield _finding(
+            "disk",
+            "the server cannot write its append-only file, and refuses every change until it can",
+            "INFO persistence: aof_last_write_status or aof_last_bgrewrite_status is err",
+            remedy="make room on the server's disk, and see its log for the reason: it goes on by itself",
+        )
+    if not server.snapshot_ok:
+        stops = server.stops_without_snapshot
+        yield _finding(
+            "disk",
+            "the last snapshot failed" + (", and the server refuses every change until one succeeds" if stops else ""),
+            f"INFO persistence: rdb_last_bgsave_status err; stop-writes-on-bgsave-error {_yes_or_no(stops)}",
+            remedy=f"make room on the server's disk, see its log, then: {_client(server)} BGSAVE",
+        )
+
+
+def memory(server: ServerFacts) -> Iterator[Finding]:
+    """At its limit, the server refuses to be given more; settling still works."""
+    if not server.maxmemory or server.used_memory < _NEARLY_FULL * server.maxmemory:
+        return
+    is_full = server.used_memory >= server.maxmemory and server.policy == "noeviction"
+    yield _finding(
+        "memory",
+        "the server is full and refuses to store more; settling still works"
+        if is_full
+        else "the server is nearly full",
+        f"used_memory {server.used_memory:,} of maxmemory {server.maxmemory:,}",
+        remedy=f"{_set(server, 'maxmemory', str(2 * server.maxmemory))}; what holds topics back: {command('ls')}",
+        level="wrong" if is_full else "note",
+    )
+
+
+def timeouts(server: ServerFacts) -> Iterator[Finding]:
+    """Blocked readers are spared by the server's timeout; the connection that renews leases is not."""
+    if server.idle_seconds and server.idle_seconds <= _RENEWAL_SECONDS:
+        yield _finding(
+            "timeouts",
+            "the server closes connections between two renewals of a lease: each renewal has to connect anew",
+            f"timeout {server.idle_seconds} s; leases are renewed every {_RENEWAL_SECONDS} s",
+            remedy=_set(server, "timeout", "0"),
+        )
+    if server.keepalive_seconds == 0:
+        yield _finding(
+            "timeouts",
+            "the server never notices that a blocked reader's machine is gone, and may hand entries to it",
+            "tcp-keepalive 0",
+            remedy=_set(server, "tcp-keepalive", "300"),
+            level="note",
+        )
+
+
+def replication(server: ServerFacts) -> Iterator[Finding]:
+    """What a failover would lose, and whether we talk to the right server at all."""
+    if server.is_replica:
+        yield _finding(
+            "replication",
+            "this server is a replica: it takes no changes" + ("" if server.link_up else ", and has lost its primary"),
+            f"role replica, link {'up' if server.link_up else 'down'}",
+            remedy="connect to the primary: give its address with --url",
+        )
+    elif server.replicas and server.min_replicas == 0:
+        yield _finding(
+            "replication",
+            "a failover may lose what no replica has yet, though it was acknowledged",
+            f"{server.replicas} connected replicas, min-replicas-to-write 0",
+            remedy=f"{_set(server, 'min-replicas-to-write', '1')}; or publish with replicated(1) what must not be lost",
+            level="note",
+        )
+    elif server.min_replicas and server.replicas < server.min_replicas:
+        yield _finding(
+            "replication",
+            "too few replicas are connected: the server refuses every change",
+            f"{server.replicas} connected replicas, min-replicas-to-write {server.min_replicas}",
+            remedy="start the replicas, or, to go on without: " + _set(server, "min-replicas-to-write", "0"),
+        )
+
+
+def version(server: ServerFacts) -> Iterator[Finding]:
+    """Faults that are known and mended in newer releases."""
+    open_ones = [one for one in KNOWN.get(server.product, ()) if one.concerns(server.numbers)]
+    if open_ones:
+        newest = max(one.fix_for(server.numbers) for one in open_ones)
+        yield _finding(
+            "version",
+            f"{server.product} {server.version} has {len(open_ones)} known security faults"
+            f" (list of {AS_OF}; your distribution may have mended them under this number)",
+            *(f"{one.names}: {one.what}" for one in open_ones),
+            remedy=f"upgrade to {server.product} {'.'.join(map(str, newest))} or newer",
+        )
+
+
+def settings(server: ServerFacts) -> Iterator[Finding]:
+    """What could not be looked at is said, so that nobody takes silence for health."""
+    if server.idle_seconds is None:
+        yield _finding(
+            "settings",
+            "this user may not ask for the server's settings: persistence, timeouts and replicas are judged in part",
+            "CONFIG GET was refused",
+            remedy="allow it, as an administrator: ACL SETUSER <user> +config|get; or look there by hand",
+            level="note",
+        )
+
+
+RULES: Sequence[Rule] = (eviction, persistence, disk, memory, timeouts, replication, version, settings)
+REFUSES_WRITES: Sequence[Rule] = (disk, memory, replication)
+"""Those that tell why nothing gets on at all."""
+
+
+def _finding(rule: str, what: str, *evidence: str, remedy: str, level: Level = "wrong") -> Finding:
+    return Finding(rule=rule, subject="server", what=what, evidence=evidence, remedy=remedy, level=level)
+
+
+def _client(server: ServerFacts) -> str:
+    return "valkey-cli" if server.product == "valkey" else "redis-cli"
+
+
+def _set(server: ServerFacts, name: str, value: str) -> str:
+    return f"{_client(server)} CONFIG SET {name} {value} (and in its configuration file, or by CONFIG REWRITE)"
+
+
+def _yes_or_no(value: bool | None) -> str:
+    return "unknown" if value is None else "yes" if value else "no"

@@ -1,0 +1,86 @@
+"""`penstock bench`: a measurement of the user's own server that leaves no trace."""
+
+import pytest
+import redis
+
+from penstock.backend import keys
+from penstock.cli import bench_sides
+from penstock.cli.bench_topic import bench_topic
+from penstock.cli.servers import Server
+from penstock.errors import PublishError, TopicError
+from tests.support.command_line import CommandLine
+
+FEW = ("--messages", "300", "--rounds", "2", "--size", "50")
+
+
+def everything(client: redis.Redis) -> dict[bytes, bytes]:
+    return {key: client.dump(key) for key in client.scan_iter()}
+
+
+def test_all_ways_are_measured_and_nothing_is_left_behind(penstock: CommandLine, client: redis.Redis) -> None:
+    client.sadd(keys.TOPICS, "orders")
+    client.xadd("orders", {"payload": "1"})
+    before = everything(client)
+    rows = penstock("bench", *FEW).rows
+    assert everything(client) == before
+    assert [row["what"] for row in rows] == ["publish"] * 3 + ["consume"] * 2
+    assert all(row["rate"] > 0 and row["low"] <= row["of_raw"] <= row["high"] for row in rows)
+    assert [row["of_raw"] for row in rows if "X" in row["way"]] == [1.0, 1.0]
+    assert "publish_many" in penstock("bench", *FEW, "-o", "table").out
+
+
+def test_every_message_is_written_and_settled(penstock: CommandLine, client: redis.Redis) -> None:
+    seen: dict[str, int] = {}
+
+    def note(topic: str) -> None:
+        (group,) = [one for one in client.xinfo_groups(topic) if one["name"] == b"bench"]
+        seen[topic] = client.xlen(topic) - group["pending"] - (group["lag"] or 0)
+
+    measured = {"consume_raw": bench_sides.consume_raw, "consume": bench_sides.consume}
+    with pytest.MonkeyPatch.context() as patch:
+        from penstock.cli import bench
+
+        def raw(link: object, topic: str, count: int) -> float:
+            rate = measured["consume_raw"](link, topic, count)
+            note(topic)
+            return float(rate)
+
+        async def ours(app: object, topic: str, count: int) -> float:
+            rate = await measured["consume"](app, topic, count)
+            note(topic)
+            return float(rate)
+
+        patch.setattr(bench, "consume_raw", raw)
+        patch.setattr(bench, "consume", ours)
+        penstock("bench", "--messages", "2500", "--rounds", "1")
+    assert list(seen.values()) == [2500, 2500]
+
+
+@pytest.mark.parametrize("key", ["mine", keys.dead("mine")])
+def test_what_is_there_is_not_touched(penstock: CommandLine, client: redis.Redis, key: str) -> None:
+    client.xadd(key, {"payload": "1"})
+    before = everything(client)
+    server = Server(url=penstock.url)
+    with pytest.raises(TopicError, match="nothing is measured where data is"), bench_topic(server, "mine"):
+        pytest.fail("it began")
+    assert everything(client) == before
+
+
+def test_a_measurement_that_fails_cleans_up_too(
+    penstock: CommandLine, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> float:
+        raise PublishError("no more")
+
+    monkeypatch.setattr("penstock.cli.bench.publish_each", fail)
+    assert "no more" in penstock.refused("bench", *FEW, code=1)
+    assert client.keys() == []
+
+
+@pytest.mark.parametrize("option", ["--messages", "--rounds", "--size"])
+def test_bad_usage_is_one_line(penstock: CommandLine, option: str) -> None:
+    assert option in penstock.refused("bench", option, "0", code=2)
+
+
+def test_an_unreachable_server_is_exit_code_4(unreachable: CommandLine) -> None:
+    unreachable.refused("bench", code=4)

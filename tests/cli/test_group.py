@@ -1,0 +1,199 @@
+"""`penstock group`, against a real server; resets and claims with real workers."""
+
+import asyncio
+import json
+from datetime import timedelta
+
+import pytest
+import redis
+
+from penstock import Delivery, Penstock
+from penstock.events import DeadLettered, Event, Trouble
+from tests.support.command_line import CommandLine
+
+DAY_MS = 86_400_000
+
+
+@pytest.fixture
+def orders(penstock: CommandLine, client: redis.Redis) -> list[str]:
+    """Ten entries; group billing was given four of them, and has settled the first."""
+    done = penstock("publish", "orders", stdin="".join(f'{{"n": {number}}}\n' for number in range(10)))
+    ids = [str(row["entry_id"]) for row in done.rows]
+    client.xgroup_create("orders", "billing", "0")
+    client.xreadgroup("billing", "w1", {"orders": ">"}, count=3)
+    client.xreadgroup("billing", "w2", {"orders": ">"}, count=1)
+    client.xack("orders", "billing", ids[0])
+    return ids
+
+
+def held(client: redis.Redis) -> list[tuple[str, str]]:
+    rows = client.xpending_range("orders", "billing", "-", "+", 100)
+    return [(row["message_id"].decode(), row["consumer"].decode()) for row in rows]
+
+
+def test_groups_are_listed_and_told_of(penstock: CommandLine, client: redis.Redis, orders: list[str]) -> None:
+    client.xgroup_create("orders", "stock", "$")
+    billing, stock = penstock("group", "ls", "orders").rows
+    assert (billing["group"], billing["lag"], billing["pending"], billing["consumers"]) == ("billing", 6, 3, 2)
+    assert (stock["group"], stock["lag"], stock["lag_state"]) == ("stock", 0, "exact")
+    told = json.loads(penstock("group", "info", "orders", "billing", "-o", "json").out)
+    assert [(one["consumer"], one["pending"]) for one in told["consumers"]] == [("w1", 2), ("w2", 1)]
+    assert told["last_delivered"] == orders[3]
+    table = penstock("group", "info", "orders", "billing", terminal=True).out
+    assert "w2" in table
+    assert "billing" in penstock("group", "ls", "orders", terminal=True).out
+
+
+def test_held_entries_are_listed(penstock: CommandLine, client: redis.Redis, orders: list[str]) -> None:
+    client.xclaim("orders", "billing", "w2", 0, [orders[3]], idle=365 * DAY_MS, justid=True)
+    retry = "penstock:{orders}:orders:retry/billing"
+    client.xgroup_create(retry, "billing", "0", mkstream=True)
+    retried = client.xadd(retry, {"x": "y"}).decode()
+    client.xreadgroup("billing", "w1", {retry: ">"})
+    rows = penstock("group", "pending", "orders", "billing").rows
+    assert [(row["entry_id"], row["consumer"], row["retry"], row["handed_back"]) for row in rows] == [
+        (orders[1], "w1", False, False), (orders[2], "w1", False, False), (orders[3], "w2", False, True),
+        (retried, "w1", True, False),
+    ]  # fmt: skip
+    assert [row["entry_id"] for row in penstock("group", "pending", "orders", "billing", "-n", "2").rows] == orders[1:3]
+    only = penstock("group", "pending", "orders", "billing", "--consumer", "w2").rows
+    assert [row["entry_id"] for row in only] == [orders[3]]
+    assert penstock("group", "pending", "orders", "billing", "--consumer", "nobody").out == ""
+
+
+def test_entries_are_marked_as_done_only_with_yes(
+    penstock: CommandLine, client: redis.Redis, orders: list[str]
+) -> None:
+    command = ("group", "ack", "orders", "billing", orders[1], orders[3])
+    tried = penstock(*command, code=5)
+    assert tried.out.splitlines() == [
+        f"Would mark {orders[1]}, which consumer 'w1' holds, as done",
+        f"Would mark {orders[3]}, which consumer 'w2' holds, as done",
+    ]
+    assert len(held(client)) == 3
+    assert penstock(*command, "--yes").out == "2 entries of 'orders' are done for group 'billing'\n"
+    assert held(client) == [(orders[2], "w1")]
+    assert f"holds no entry {orders[1]}" in penstock.refused(*command, "--yes", code=3)
+    assert held(client) == [(orders[2], "w1")]
+
+
+def test_a_group_is_removed_only_with_yes_and_not_while_it_reads(
+    penstock: CommandLine, client: redis.Redis, orders: list[str]
+) -> None:
+    assert "was there" in penstock.refused("group", "rm", "orders", "billing", "--yes", code=1)
+    for name in ("w1", "w2"):
+        client.xgroup_delconsumer("orders", "billing", name)
+    tried = penstock("group", "rm", "orders", "billing", code=5)
+    assert tried.out.splitlines() == [
+        "Would remove group 'billing' of 'orders'",
+        "Would never handle 6 entries that it was not given, 0 that its consumers hold, 0 that wait for a retry",
+    ]
+    assert len(client.xinfo_groups("orders")) == 1
+    penstock("group", "rm", "orders", "billing", "--yes")
+    assert penstock("group", "ls", "orders").out == ""
+    assert client.xlen("orders") == 10
+
+
+def test_a_reset_is_tried_first_and_says_what_comes_again(
+    penstock: CommandLine, client: redis.Redis, orders: list[str]
+) -> None:
+    def position() -> str:
+        found = next(one for one in client.xinfo_groups("orders") if one["name"] == b"billing")
+        return str(found["last-delivered-id"].decode())
+
+    tried = penstock("group", "reset", "orders", "billing", "--to", "earliest", code=5)
+    assert tried.out.startswith("Would redeliver 4 entries: group 'billing' of 'orders' goes from")
+    assert "Would fence off who holds any of them now" in tried.out
+    assert "Would leave out 6 entries" in penstock("group", "reset", "orders", "billing", "--to", "latest", code=5).out
+    assert "Would leave out 4 entries" in penstock("group", "reset", "orders", "billing", "--to", orders[7], code=5).out
+    assert "Would redeliver 4 entries" in penstock("group", "reset", "orders", "billing", "--to", "1h", code=5).out
+    assert position() == orders[3]
+    penstock("group", "reset", "orders", "billing", "--to", orders[7], "--yes")
+    assert position() == orders[7]
+    penstock("group", "reset", "orders", "billing", "--to", "latest", "--yes")
+    assert position() == orders[9]
+    message = penstock("get", orders[1]).rows[0]["id"]
+    penstock("group", "reset", "orders", "billing", "--to", message, "--yes")
+    assert position() == orders[1]
+
+
+async def test_a_worker_that_runs_is_given_everything_again_and_misses_nothing(penstock: CommandLine) -> None:
+    seen: list[int] = []
+    wrong: list[Event] = []
+    changed = asyncio.Event()
+    async with Penstock.connect(penstock.url) as app:
+        app.listen(lambda event: wrong.append(event) if isinstance(event, Trouble | DeadLettered) else None)
+        bus = app.bus("orders", group="billing")
+
+        @bus.on(dict)
+        async def handle(event: Delivery[dict[str, int]]) -> None:
+            seen.append(event.body["n"])
+            changed.set()
+
+        async def until(count: int) -> None:
+            async with asyncio.timeout(20):
+                while len(seen) < count:
+                    changed.clear()
+                    await changed.wait()
+
+        await bus.publish_many({"n": number} for number in range(50))
+        working = asyncio.create_task(app.run(bus, signals=False))
+        await until(50)
+        await asyncio.to_thread(penstock, "group", "reset", "orders", "billing", "--to", "earliest", "--yes")
+        await bus.publish({"n": 50})
+        await until(101)
+        app.stop()
+        await working
+        (group,) = (await app.backend.inspect("orders")).groups
+    assert sorted(seen) == sorted([*range(50), *range(51)])
+    assert (wrong, group.pending, group.next_id) == ([], 0, None)
+
+
+def test_what_a_dead_consumer_holds_is_claimed_only_with_yes(
+    penstock: CommandLine, client: redis.Redis, orders: list[str]
+) -> None:
+    assert "do nothing: no entry was held for 30.0s" in penstock("group", "claim", "orders", "billing", code=5).out
+    client.xclaim("orders", "billing", "w1", 0, orders[1:3], idle=40_000, justid=True)
+    tried = penstock("group", "claim", "orders", "billing", code=5)
+    assert tried.out == "Would redeliver 2 entries that consumer 'w1' holds\n"
+    assert "do nothing" in penstock("group", "claim", "orders", "billing", "--consumer", "w2", code=5).out
+    done = penstock("group", "claim", "orders", "billing", "--yes")
+    assert done.out == "2 entries of 'orders' are free for the workers of group 'billing'\n"
+
+    async def taken() -> list[str]:
+        async with Penstock.connect(penstock.url) as app:
+            found = await app.backend.reclaim_idle("orders", "billing", "w3", timedelta(hours=1), 10)
+            return [entry.id for entry in found if entry.state.suspect]
+
+    assert asyncio.run(taken()) == orders[1:3]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "complaint"),
+    [
+        (("group", "ls", "nowhere"), 3, "there is no topic"),
+        (("group", "info", "orders", "nobody"), 3, "has no group 'nobody'"),
+        (("group", "pending", "orders", "nobody"), 3, "has no group 'nobody'"),
+        (("group", "pending", "orders", "billing", "-n", "0"), 2, "--max is a number"),
+        (("group", "reset", "orders", "billing"), 2, "--to"),
+        (("group", "reset", "orders", "billing", "--to", "soon"), 2, "'soon' is no place"),
+        (("group", "reset", "orders", "nobody", "--to", "earliest", "--yes"), 3, "has no group"),
+        (("group", "claim", "orders", "nobody"), 3, "has no group"),
+        (("group", "ack", "orders", "billing"), 2, "name the entry ids"),
+        (("group", "ack", "orders", "billing", "soon"), 2, "is no entry id"),
+        (("group", "ack", "orders", "billing", "1-1"), 3, "holds no entry 1-1"),
+        (("group", "rm", "orders", "nobody"), 3, "has no group"),
+    ],
+)
+def test_wrong_arguments_and_what_is_not_there(
+    penstock: CommandLine, orders: list[str], arguments: tuple[str, ...], code: int, complaint: str
+) -> None:
+    assert complaint in penstock.refused(*arguments, code=code)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("ls", "t"), ("info", "t", "g"), ("pending", "t", "g"), ("reset", "t", "g", "--to", "earliest"), ("rm", "t", "g")],
+)
+def test_a_server_that_cannot_be_reached_is_exit_code_4(unreachable: CommandLine, arguments: tuple[str, ...]) -> None:
+    unreachable.refused("group", *arguments, code=4)

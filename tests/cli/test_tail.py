@@ -1,0 +1,185 @@
+"""`penstock tail` and `get`, against a real server."""
+
+import csv
+import json
+import signal
+import subprocess
+import sys
+
+import pytest
+import redis
+
+from tests.support.command_line import CommandLine
+from tests.support.servers import Server
+
+COMMAND = [sys.executable, "-c", "from penstock.cli.main import main; main()"]
+DEADLINE = 30.0
+
+
+def fill(penstock: CommandLine, topic: str, count: int, *said: str) -> list[dict[str, object]]:
+    return penstock("publish", topic, *said, stdin="".join(f'{{"n": {number}}}\n' for number in range(count))).rows
+
+
+def numbers(rows: list[dict[str, object]]) -> list[int]:
+    return [row["body"]["n"] for row in rows]  # type: ignore[index]
+
+
+def test_the_last_messages_are_shown_oldest_first(penstock: CommandLine) -> None:
+    receipts = fill(penstock, "orders", 25, "--key", "k", "--type", "T", "-H", "a=b")
+    rows = penstock("tail", "orders").rows
+    assert numbers(rows) == [*range(15, 25)]
+    assert rows[0] == {
+        "topic": "orders", "entry_id": receipts[15]["entry_id"], "id": receipts[15]["id"], "type": "T", "key": "k",
+        "time": None, "headers": {"a": "b"}, "traceparent": None, "body": {"n": 15},
+    }  # fmt: skip
+    assert numbers(penstock("tail", "orders", "-n", "3").rows) == [22, 23, 24]
+    assert penstock("tail", "orders", "-n", "0").out == ""
+
+
+def test_it_begins_behind_whatever_place_is_named(penstock: CommandLine) -> None:
+    receipts = fill(penstock, "orders", 20)
+    for place in (str(receipts[14]["entry_id"]), str(receipts[14]["id"]).upper()):
+        assert numbers(penstock("tail", "orders", "--after", place).rows) == [*range(15, 20)]
+    for place in ("earliest", "1h", "-1h", "2020-01-01"):
+        assert len(penstock("tail", "orders", "--after", place).rows) == 20
+    assert penstock("tail", "orders", "--after", "latest").out == ""
+    assert "no entry has this id" in penstock.refused(
+        "tail", "orders", "--after", str(fill(penstock, "x", 1)[0]["id"]), code=3
+    )
+
+
+def test_all_of_a_long_topic_is_shown_each_once(penstock: CommandLine, client: redis.Redis) -> None:
+    fill(penstock, "orders", 12_345)
+    assert numbers(penstock("tail", "orders", "--after", "earliest").rows) == [*range(12_345)]
+
+
+def test_only_messages_of_a_type_or_key_are_shown(penstock: CommandLine) -> None:
+    for number, (kind, key) in enumerate([("A", "x"), ("B", "x"), ("A", "y"), ("C", "z")]):
+        penstock("publish", "orders", f'{{"n": {number}}}', "--type", kind, "--key", key)
+    assert numbers(penstock("tail", "orders", "--type", "A").rows) == [0, 2]
+    assert numbers(penstock("tail", "orders", "--type", "A", "--type", "C").rows) == [0, 2, 3]
+    assert numbers(penstock("tail", "orders", "--type", "A", "--key", "x").rows) == [0]
+    assert penstock("tail", "orders", "--key", "nobody").out == ""
+
+
+def test_every_form_shows_the_same_messages(penstock: CommandLine, client: redis.Redis) -> None:
+    fill(penstock, "orders", 2, "--key", "[bold]")
+    penstock("publish", "orders", "a text", "--text")
+    client.xadd("orders", {"payload": b"\xff"})
+    done = penstock("tail", "orders", "-o", "json")
+    assert [row.get("body") for row in json.loads(done.out)] == [{"n": 0}, {"n": 1}, "a text", None]
+    assert "malformed" in json.loads(done.out)[3]
+    done = penstock("tail", "orders", "-o", "raw")
+    assert done.out == '{"n":0}\n{"n":1}\na text\n'
+    assert "is no message" in done.err
+    done = penstock("tail", "orders", "-o", "csv")
+    assert [row["body"] for row in csv.DictReader(done.out.splitlines())] == ['{"n":0}', '{"n":1}', '"a text"']
+    table = penstock("tail", "orders", terminal=True).out.splitlines()
+    assert table[0].split() == ["at", "entry_id", "type", "key", "body"]
+    assert table[1].endswith('  [bold]  {"n":0}')
+
+
+def test_topics_are_shown_together_and_other_dialects_are_read(penstock: CommandLine, client: redis.Redis) -> None:
+    fill(penstock, "a", 2)
+    fill(penstock, "b", 2)
+    assert sorted((row["topic"], row["body"]["n"]) for row in penstock("tail", "a", "b").rows) == [
+        ("a", 0), ("a", 1), ("b", 0), ("b", 1),
+    ]  # fmt: skip
+    client.xadd("flat", {"n": "1", "name": "x"})
+    assert penstock("tail", "flat", "--dialect", "flat").rows[0]["body"] == {"n": 1, "name": "x"}
+    assert "no dialect 'x'" in penstock.refused("tail", "a", "--dialect", "x", code=1)
+
+
+def test_what_is_missing_is_told_where_it_would_be(penstock: CommandLine, client: redis.Redis) -> None:
+    receipts = fill(penstock, "orders", 10)
+    client.xtrim("orders", minid=receipts[7]["entry_id"], approximate=False)
+    done = penstock("tail", "orders", "--after", str(receipts[2]["entry_id"]))
+    assert done.rows[0]["gap"]["reason"] == "trimmed"
+    assert numbers(done.rows[1:]) == [7, 8, 9]
+    assert "are missing: trimmed" in done.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "complaint"),
+    [
+        (("tail",), 2, "Name at least one topic"),
+        (("tail", "orders", "-n", "1", "--after", "earliest"), 2, "give one of them"),
+        (("tail", "orders", "--after", "soon"), 2, "'soon' is no place"),
+        (("tail", "orders", "-n", "-3"), 1, "Last(...)"),
+        (("tail", "orders"), 3, "there is no topic 'orders'"),
+        (("get", "nonsense"), 2, "an entry id or a message's UUID"),
+        (("get", "1-1"), 3, "in no topic"),
+    ],
+)
+def test_wrong_arguments_and_what_is_not_there(
+    penstock: CommandLine, arguments: tuple[str, ...], code: int, complaint: str
+) -> None:
+    assert complaint in penstock.refused(*arguments, code=code)
+
+
+def test_half_an_answer_does_not_look_like_a_whole_one(penstock: CommandLine) -> None:
+    fill(penstock, "orders", 1)
+    assert penstock("tail", "nowhere", "-o", "json", code=3).out == ""
+
+
+def test_a_server_that_cannot_be_reached_is_exit_code_4(unreachable: CommandLine) -> None:
+    for arguments in (("tail", "orders"), ("tail", "orders", "--follow"), ("get", "1-1"), ("ls",)):
+        unreachable.refused(*arguments, code=4)
+
+
+def test_it_follows_until_ctrl_c_over_a_restart_of_nothing(
+    penstock: CommandLine, kept_server: Server, client: redis.Redis
+) -> None:
+    fill(penstock, "orders", 3)
+    with subprocess.Popen(
+        [*COMMAND, "tail", "orders", "later", "--follow", "--url", kept_server.url],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    ) as following:  # fmt: skip
+        assert following.stdout is not None
+        seen = [json.loads(following.stdout.readline()) for _ in range(3)]
+        for topic in ("orders", "later"):
+            client.xadd(topic, {"payload": '{"n": 100}'})
+            seen.append(json.loads(following.stdout.readline()))
+        following.send_signal(signal.SIGINT)
+        out, err = following.communicate(timeout=DEADLINE)
+    assert [(row["topic"], row["body"]["n"]) for row in seen] == [
+        ("orders", 0), ("orders", 1), ("orders", 2), ("orders", 100), ("later", 100),
+    ]  # fmt: skip
+    assert (following.returncode, out, err) == (130, b"", b"")
+
+
+def test_a_reader_that_has_enough_ends_it_without_a_word(penstock: CommandLine, kept_server: Server) -> None:
+    fill(penstock, "orders", 20_000)
+    with subprocess.Popen(
+        [*COMMAND, "tail", "orders", "--after", "earliest", "--url", kept_server.url],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    ) as reading:  # fmt: skip
+        assert reading.stdout is not None
+        assert json.loads(reading.stdout.readline())["body"] == {"n": 0}
+        reading.stdout.close()
+        assert reading.stderr is not None
+        assert reading.stderr.read() == b""
+        assert reading.wait(DEADLINE) == 141
+
+
+def test_a_message_is_found_by_its_uuid_or_entry_id(penstock: CommandLine, client: redis.Redis) -> None:
+    fill(penstock, "other", 3)
+    receipts = fill(penstock, "orders", 30, "--key", "k")
+    wanted = receipts[17]
+    client.set("broken", "no stream")
+    client.sadd("penstock:topics", "broken")
+    for id in (str(wanted["id"]).upper(), str(wanted["entry_id"])):
+        for topics in ((), ("orders",)):
+            (row,) = penstock("get", id, *topics).rows
+            assert (row["topic"], row["id"], row["body"]) == ("orders", wanted["id"], {"n": 17})
+    assert json.loads(penstock("get", str(wanted["id"]), "-o", "raw").out) == {"n": 17}
+    client.xdel("orders", wanted["entry_id"])
+    penstock.refused("get", str(wanted["id"]), code=3)
+
+
+def test_an_id_that_tells_no_time_is_looked_for_where_it_is_said_to_be(penstock: CommandLine) -> None:
+    id = "11111111-2222-4333-8444-555555555555"
+    penstock("publish", "orders", "1", "--id", id)
+    assert penstock("get", id).rows[0]["body"] == 1  # the server remembers it for a day
+    fill(penstock, "orders", 1000)
+    assert penstock("get", id, "orders").rows[0]["id"] == id

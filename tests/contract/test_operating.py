@@ -1,0 +1,154 @@
+"""What operators do to groups and topics, on every server."""
+
+from datetime import timedelta
+
+import pytest
+import redis
+
+from penstock.backend import keys
+from penstock.backend.entry import DeadLetter, Park, Settled, Stored
+from penstock.backend.redis import RedisBackend
+from penstock.backend.survey import Position
+from penstock.errors import ConfigurationError, GroupMissingError, TopicError
+from penstock.message.message import Message
+
+NOW = timedelta(0)
+HOUR = timedelta(hours=1)
+
+
+async def fill(backend: RedisBackend, topic: str, count: int) -> list[str]:
+    return [str(id) for id in await backend.publish_many(topic, [Message(number) for number in range(count)])]
+
+
+async def test_held_entries_are_listed_oldest_first_page_by_page(backend: RedisBackend, topic: str) -> None:
+    ids = await fill(backend, topic, 5)
+    await backend.create_group(topic, "g")
+    await backend.read_new(topic, "g", "a", 3, NOW)
+    await backend.read_new(topic, "g", "b", 2, NOW)
+    first = await backend.held(topic, "g", count=4)
+    assert [(one.id, one.consumer, one.deliveries) for one in first] == [
+        (ids[0], "a", 1), (ids[1], "a", 1), (ids[2], "a", 1), (ids[3], "b", 1),
+    ]  # fmt: skip
+    assert all(timedelta(0) <= one.idle < HOUR for one in first)
+    assert [one.id for one in await backend.held(topic, "g", first[-1].id)] == ids[4:]
+    assert [one.id for one in await backend.held(topic, "g", consumer="b")] == ids[3:]
+    with pytest.raises(GroupMissingError):
+        await backend.held(topic, "nobody")
+
+
+async def test_a_group_that_was_moved_is_given_again_what_lies_behind(backend: RedisBackend, topic: str) -> None:
+    ids = await fill(backend, topic, 4)
+    await backend.create_group(topic, "g")
+    await backend.watch(topic, "g")
+    mine = await backend.read_new(topic, "g", "a", 4, NOW)
+    await backend.move_group(topic, "g", ids[1])
+    theirs = await backend.read_new(topic, "g", "b", 10, NOW)
+    assert [entry.id for entry in theirs] == ids[2:]
+    assert await backend.settle(topic, "g", "a", done=mine) == Settled(2, 0, tuple(ids[2:]))
+    assert await backend.settle(topic, "g", "b", done=theirs) == Settled(2)
+    await backend.move_group(topic, "g", "0")
+    assert (await backend.watch(topic, "g")).missed == 0
+    await backend.move_group(topic, "g", "$")
+    seen = await backend.watch(topic, "g")
+    assert (seen.missed, seen.deleted_unread, seen.last_delivered) == (0, None, ids[-1])
+    with pytest.raises(GroupMissingError):
+        await backend.move_group(topic, "nobody", "0")
+    with pytest.raises(ConfigurationError):
+        await backend.move_group(topic, "g", "soon")
+
+
+async def test_a_sequential_reader_is_not_moved_but_can_be_removed(backend: RedisBackend, topic: str) -> None:
+    (id,) = await fill(backend, topic, 1)
+    token = await backend.take_turn(topic, "r", "holder", HOUR)
+    assert isinstance(token, int)
+    stands = await backend.stand(topic, "r", token, "0", await backend.unsubscriptions(topic, "r"))
+    await backend.place_reader(topic, "r", token, Position(id, 1, stands.position.epoch), snapshot=False)
+    with pytest.raises(TopicError, match="is a sequential reader"):
+        await backend.move_group(topic, "r", "0")
+    assert await backend.remove_group(topic, "r") is True
+    again = await backend.take_turn(topic, "r", "holder", HOUR)
+    assert isinstance(again, int)
+    assert again > token, "whoever was fenced by the old token is fenced by the new one"
+
+
+async def test_nothing_of_a_removed_group_is_left_and_its_neighbours_lose_nothing(
+    backend: RedisBackend, topic: str, admin: redis.Redis
+) -> None:
+    await fill(backend, topic, 3)
+    for group in ("g", "other"):
+        await backend.create_group(topic, group)
+        await backend.watch(topic, group)
+        one, two, _ = await backend.read_new(topic, group, "a", 3, NOW)
+        await backend.create_group(keys.retry(topic, group), group)
+        assert await backend.settle(topic, group, "a", parked=[Park(one, HOUR, 2)], dead=[DeadLetter(two, "x")])
+        await backend.pause(topic, group)
+    assert await backend.remove_group(topic, "g") is True
+    assert await backend.remove_group(topic, "g") is False
+    (left,) = (await backend.inspect(topic)).groups
+    assert (left.name, left.pending, left.parked, left.paused) == ("other", 1, 1, True)
+    assert await backend.count_dead(topic) == 2, "dead letters outlive their group"
+    of_g = [key for key in admin.keys(f"*{topic}*") if key.endswith(b"/g")]
+    assert of_g == []
+    assert not [field for field in admin.hkeys(keys.groups(topic)) if field.endswith(b"/g")]
+
+
+async def test_nothing_of_a_removed_topic_is_left(backend: RedisBackend, topic: str, admin: redis.Redis) -> None:
+    ids = await fill(backend, topic, 3)
+    await backend.register(topic)
+    await backend.create_group(topic, "g")
+    await backend.watch(topic, "g")
+    one, two, _ = await backend.read_new(topic, "g", "a", 3, NOW)
+    await backend.settle(topic, "g", "a", parked=[Park(one, HOUR, 2)], dead=[DeadLetter(two, "x")])
+    await backend.publish_later(topic, [Message(1)], delay=HOUR)
+    await backend.hold_cursor(topic, "c", Position(ids[0], 1, ""))
+    assert await backend.remove_topic(topic) > 0
+    assert admin.keys(f"*{topic}*") == []
+    assert topic not in await backend.topics()
+    assert await backend.remove_topic(topic) == 0
+
+
+async def test_streams_are_found_by_a_pattern_and_keys_of_our_own_are_none(
+    backend: RedisBackend, topic: str, admin: redis.Redis
+) -> None:
+    await fill(backend, topic, 1)
+    admin.set(f"{topic}:text", "x")
+    admin.xadd(f"{topic}:é", {"a": "b"})
+    admin.xadd(keys.dead(topic), {"a": "b"})
+    assert sorted([name async for name in backend.streams(f"*{topic}*")]) == sorted([topic, f"{topic}:é"])
+    assert [name async for name in backend.streams(f"{topic}:no*")] == []
+
+
+async def test_entries_are_appended_as_they_are_under_their_ids_or_new_ones(
+    backend: RedisBackend, topic: str, admin: redis.Redis
+) -> None:
+    entries = [Stored("5-1", [b"a", b"\xff", b"a", b"2"]), Stored("7-0", [b"payload", b"1"])]
+    assert await backend.append(topic, entries, keep_ids=True) == ["5-1", "7-0"]
+    assert await backend.append(topic, [Stored("6-0", [b"x", b"y"]), *entries], keep_ids=True) == [None, "5-1", "7-0"]
+    assert admin.xlen(topic) == 2
+    (again,) = await backend.append(topic, entries[:1], keep_ids=False)
+    assert again is not None
+    assert [list(one.raw) for one in await backend.read_range(topic, again, again, 1)] == [entries[0].fields]
+    assert await backend.append(topic, [], keep_ids=True) == []
+    with pytest.raises(ConfigurationError, match="cannot be created under this name"):
+        await backend.append("é", entries, keep_ids=True)
+
+
+async def test_a_group_that_vanishes_after_it_was_moved_skips_nothing(
+    backend: RedisBackend, topic: str, admin: redis.Redis
+) -> None:
+    await fill(backend, topic, 3)
+    await backend.create_group(topic, "g", "$")
+    await backend.watch(topic, "g")
+    await backend.move_group(topic, "g", "0")
+    admin.xgroup_destroy(topic, "g")
+    assert (await backend.restore_group(topic, "g"))[0] == "0-0"
+
+
+async def test_leases_that_were_ended_are_reclaimed_at_once_as_suspects(backend: RedisBackend, topic: str) -> None:
+    ids = await fill(backend, topic, 3)
+    await backend.create_group(topic, "g")
+    await backend.read_new(topic, "g", "a", 3, NOW)
+    assert await backend.expire(topic, "g", "a", ids[:2]) == []
+    assert await backend.expire(topic, "g", "b", ids[2:]) == ids[2:], "it holds nothing"
+    taken = await backend.reclaim_idle(topic, "g", "b", HOUR, 10)
+    assert [(entry.id, entry.state.suspect) for entry in taken] == [(ids[0], True), (ids[1], True)]

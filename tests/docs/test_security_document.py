@@ -1,0 +1,257 @@
+"""The accounts and the URL of security.md, on real servers: each account can do its work, and nothing else."""
+
+import asyncio
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+import trustme
+
+from penstock import (
+    Cursor,
+    Delivery,
+    JobDelivery,
+    JobOptions,
+    Penstock,
+    Reject,
+    Retention,
+    Retry,
+    Sending,
+    Subscription,
+)
+from penstock.errors import AuthenticationError, PenstockError
+from penstock.events import Handled, Reclaimed
+from penstock.overview import Overview
+from penstock.testing import app_events, drain, settled
+from tests.support.pages import ROOT, blocks_of
+from tests.support.servers import Server, free_port, redis_binary, valkey_binary
+
+PAGE = ROOT / "docs" / "security.md"
+ACCOUNTS = {line.split()[2]: line for block in blocks_of(PAGE) for line in block.text.splitlines()}
+SOON, QUICK = timedelta(milliseconds=1), timedelta(milliseconds=100)
+AGAIN = Retry(attempts=2, initial=SOON)
+UPKEEP = {"client|setinfo", "client|no-evict", "client|no-touch"}
+
+
+@pytest.fixture(scope="module", params=["valkey", "redis"])
+def server(request: pytest.FixtureRequest, missing: "Callable[[str], NoReturn]") -> Iterator[Server]:
+    binary = valkey_binary() if request.param == "valkey" else redis_binary()
+    if binary is None:
+        missing(f"{request.param}-server")
+    directory = Path(tempfile.mkdtemp(prefix="ps-"))
+    started = Server(binary, directory)
+    with started.client() as admin:
+        for line in ACCOUNTS.values():
+            admin.execute_command(*line.split())
+    yield started
+    started.stop()
+    shutil.rmtree(directory)
+
+
+@pytest.fixture(autouse=True)
+def prepared(server: Server) -> Iterator[None]:
+    """Two messages, and a job; afterwards nothing was tried that the account was not allowed."""
+    with server.client() as admin:
+        admin.flushall()
+        for number in (1, 2, 3):
+            admin.xadd("orders", {"payload": f'{{"n": {number}}}'})
+        admin.xadd("other", {"payload": "{}"})
+        admin.acl_log_reset()
+        yield
+
+
+def connected(server: Server, role: str) -> Penstock:
+    return Penstock.connect(server.url.replace("unix://", f"unix://{role}:secret@"))
+
+
+def denied(server: Server) -> set[str]:
+    with server.client() as admin:
+        return {row["object"] for row in admin.acl_log()} - UPKEEP
+
+
+async def publish(app: Penstock) -> None:
+    orders = app.bus("orders")
+    await orders.publish({"n": 4})
+    await orders.publish_many([{"n": 5}])
+    await orders.publish({"n": 6}, once=True)
+    await orders.publish({"n": 7}, sending=Sending(delay=timedelta(hours=1)))
+
+
+async def handle(app: Penstock) -> None:
+    """Handled, retried, buried, replayed; taken over from a consumer that is gone; trimmed."""
+    options = Subscription(dedupe=timedelta(hours=1), scan=QUICK, retention=Retention(keep=timedelta(0)))
+    orders = app.bus("orders", group="billing", retry=AGAIN, lease=3 * QUICK, options=options)
+
+    @orders.on(dict)
+    async def charge(event: Delivery[dict[str, int]]) -> None:
+        if event.body["n"] == 2 and event.attempt == 1:
+            raise ValueError
+        if event.body["n"] == 3 and not event.entry.state.redelivered:
+            raise Reject("no")
+
+    async with app_events(app) as seen:
+        running = asyncio.create_task(app.run(orders, signals=False))
+        await seen.wait_for(Reclaimed)
+        await seen.wait_for(Handled, count=2)
+        await orders.dead.replay()
+        await settled(app, orders)
+        await app.backend.trim("orders", "1-0")
+        await orders.pause()
+        await orders.resume()
+        app.stop()
+        await running
+
+
+async def follow(app: Penstock) -> None:
+    for after in ("earliest", Cursor("copy", start="earliest", every=1)):
+        async with app.tail("orders", after=after) as tail:
+            for _ in range(2):
+                await anext(aiter(tail))
+    await app.forget_cursor("orders", "copy")
+
+
+async def read_changes(app: Penstock) -> None:
+    async with app.changes("orders", reader="ledger") as changes:
+        await (await changes.recv()).ack()
+        await (await changes.recv()).retry(ValueError("again"))
+        await changes.dead_letter((await changes.recv()).entry_id, "no")
+        await (await changes.recv()).ack()
+
+
+async def enqueue(app: Penstock) -> None:
+    images = app.jobs("images")
+    await images.enqueue({"n": 1})
+    unique = await images.enqueue({"n": 2}, unique_key="k")
+    assert (await images.enqueue({"n": 2}, unique_key="k")).id == unique.id
+    later = await images.enqueue({"n": 3}, delay=timedelta(hours=1))
+    assert (await later.status()).value == "scheduled"
+    assert (await later.cancel()).value == "cancelled"
+
+
+async def do_jobs(app: Penstock) -> None:
+    images = app.jobs("images", retry=AGAIN, lease=3 * QUICK, options=JobOptions(scan=QUICK, limit=10))
+    images.cron("* * * * * *", {"n": 9}, name="beat")
+
+    @images.on(dict)
+    async def do(job: JobDelivery[dict[str, int]]) -> int:
+        job.progress(5)
+        if job.body["n"] == 2 and job.attempt == 1:
+            raise ValueError
+        return 1
+
+    handles = [await images.enqueue({"n": number}) for number in (1, 2)]
+    async with app_events(app) as seen:
+        running = asyncio.create_task(app.run(images, signals=False))
+        assert [await handle.result(timedelta(seconds=10)) for handle in handles] == [1, 1]
+        await seen.wait_for(Handled, count=3)  # a tick
+        app.stop()
+        await running
+
+
+async def operate(app: Penstock) -> None:
+    orders = app.bus("orders", group="billing")
+
+    @orders.on(dict)
+    async def refuse(event: Delivery[Any]) -> None:
+        raise Reject("no")
+
+    await drain(app, orders)
+    assert {"orders"} <= {topic.name for topic in await Overview(app.backend).topics()}
+    await orders.dead.replay()
+    await drain(app, orders)
+    assert await orders.dead.purge(where=lambda letter: True) == 3
+    await orders.pause()
+    await orders.resume()
+
+
+WORK = {
+    "publisher": publish,
+    "worker": handle,
+    "follower": follow,
+    "reader": read_changes,
+    "producer": enqueue,
+    "jobworker": do_jobs,
+    "operator": operate,
+}
+
+
+def test_every_account_of_the_page_is_tried() -> None:
+    assert set(WORK) == set(ACCOUNTS) == set(re.findall(r"^\| `(\w+)` \|", PAGE.read_text(), re.MULTILINE))
+
+
+@pytest.mark.parametrize("role", WORK)
+async def test_an_account_can_do_its_work(server: Server, role: str) -> None:
+    if role == "worker":
+        with server.client() as admin:  # somebody who took a message, and was never heard of again
+            admin.xgroup_create("orders", "billing", "0")
+            admin.xreadgroup("billing", "gone", {"orders": ">"}, count=1)
+    async with connected(server, role) as app:
+        await WORK[role](app)
+    assert not denied(server)
+
+
+@pytest.mark.parametrize(
+    ("role", "do"),
+    [
+        ("publisher", lambda app: app.bus("other").publish({})),
+        ("publisher", lambda app: app.backend.read_range("orders", "-", "+", 1)),
+        ("publisher", lambda app: app.backend.create_group("orders", "mine")),
+        ("worker", lambda app: app.bus("other").publish({})),
+        ("worker", lambda app: app.backend.read_range("other", "-", "+", 1)),
+        ("follower", lambda app: app.bus("orders").publish({})),
+        ("follower", lambda app: app.backend.trim("orders", "9999999999999-0")),
+        ("follower", lambda app: app.backend.read_range("other", "-", "+", 1)),
+        ("reader", lambda app: app.backend.create_group("other", "mine")),
+        ("producer", lambda app: app.backend.create_group("{images}:normal", "workers")),
+        ("producer", lambda app: app.bus("orders").publish({})),
+        ("jobworker", lambda app: app.bus("orders").publish({})),
+        ("jobworker", lambda app: app.jobs("mails").enqueue({})),
+    ],
+)
+async def test_an_account_cannot_do_the_rest(server: Server, role: str, do: "Callable[[Penstock], Any]") -> None:
+    async with connected(server, role) as app:
+        with pytest.raises(AuthenticationError, match="extend its ACL"):
+            await do(app)
+
+
+async def test_an_operator_cannot_empty_the_server(server: Server) -> None:
+    with server.client(username="operator", password="secret") as client:
+        for command in ("FLUSHALL", "KEYS *", "CONFIG SET maxmemory 1", "SHUTDOWN"):
+            with pytest.raises(Exception, match="no permissions"):
+                client.execute_command(command)
+
+
+async def test_the_url_of_the_page_speaks_tls(tmp_path: Path, missing: "Callable[[str], NoReturn]") -> None:
+    (line,) = re.findall(r"^rediss://\S+$", PAGE.read_text(), re.MULTILINE)
+    binary = redis_binary()
+    if binary is None:
+        missing("redis-server")
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    issued = authority.issue_cert("127.0.0.1")
+    issued.cert_chain_pems[0].write_to_path(str(tmp_path / "cert.pem"))
+    issued.private_key_pem.write_to_path(str(tmp_path / "key.pem"))
+    port = free_port()
+    files = {name: str(tmp_path / f"{name}.pem") for name in ("ca", "cert", "key")}
+    directory = Path(tempfile.mkdtemp(prefix="ps-"))
+    started = Server(
+        binary, directory, "--tls-port", str(port), "--tls-cert-file", files["cert"], "--tls-key-file", files["key"],
+        "--tls-ca-cert-file", files["ca"], "--tls-auth-clients", "yes",
+    )  # fmt: skip
+    try:
+        with started.client() as admin:
+            admin.execute_command(*ACCOUNTS["publisher"].replace("SETUSER publisher", "SETUSER billing").split())
+        url = line.replace("redis.internal:6379", f"127.0.0.1:{port}").replace("/etc/billing", str(tmp_path))
+        async with Penstock.connect(url) as app:
+            await publish(app)
+        with pytest.raises(PenstockError):
+            async with Penstock.connect(url.partition("&")[0]):
+                pass
+    finally:
+        started.stop()
+        shutil.rmtree(directory)

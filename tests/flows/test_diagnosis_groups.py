@@ -1,0 +1,312 @@
+"""Why a group does not get on: each cause is made for real, and named with the command that mends it."""
+
+import asyncio
+import subprocess
+import sys
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from penstock import Change, ChangeOptions, Delivery, JobOptions, Priority, Retry
+from penstock.backend import keys
+from penstock.diagnosis.case import Patience
+from penstock.diagnosis.diagnosis import REASONS, Diagnosis
+from penstock.diagnosis.finding import Finding
+from penstock.errors import ChangeMessageError, GroupMissingError
+from penstock.message.message import Message
+from tests.support.stage import Stage
+
+BOTH = pytest.mark.parametrize("server", ["valkey", "redis"], indirect=True)
+NOW = timedelta(0)
+HASTY = Patience(quiet=timedelta(milliseconds=1))
+"""Whatever was not touched within the last millisecond counts as silent: what is dead is found at once."""
+
+LATER = Retry(attempts=3, initial=timedelta(hours=1), maximum=timedelta(hours=1), jitter=False)
+TAKER = """
+import asyncio, sys
+from penstock import Penstock
+
+app = Penstock.connect(sys.argv[1])
+bus = app.bus(sys.argv[2], group="g")
+
+@bus.on(dict)
+async def handle(event):
+    print("taken", flush=True)
+    await asyncio.sleep(600)
+
+async def main():
+    async with app:
+        await app.run(bus)
+
+asyncio.run(main())
+"""
+
+
+async def why(stage: Stage, topic: str = "", group: str | None = "g", patience: Patience = HASTY) -> dict[str, Finding]:
+    await asyncio.sleep(0.005)  # so that the one millisecond of HASTY has passed
+    found = await Diagnosis(stage.app.backend, patience).why(topic or stage.topic, group)
+    assert {one.rule for one in found} <= set(REASONS)
+    return {one.rule: one for one in found}
+
+
+async def fill(stage: Stage, count: int = 3, group: str = "g") -> list[str]:
+    await stage.app.backend.create_group(stage.topic, group)
+    return [
+        str(id) for id in await stage.app.backend.publish_many(stage.topic, [Message({"n": n}) for n in range(count)])
+    ]
+
+
+@BOTH
+async def test_nothing_is_stuck_where_everything_is_settled(stage: Stage) -> None:
+    bus, seen = stage.bus(), list[Any]()
+
+    @bus.on(dict)
+    async def handle(event: Delivery[Any]) -> None:
+        seen.append(event.body)
+
+    await bus.publish_many([{"n": n} for n in range(20)])
+    async with stage.running(bus):
+        await stage.settled()
+        assert await why(stage, group=None) == {}
+    assert len(seen) == 20
+    assert await why(stage) == {}
+
+
+async def test_topics_and_groups_that_are_not_there_are_refused(stage: Stage) -> None:
+    with pytest.raises(GroupMissingError, match="no topic and no queue"):
+        await why(stage)
+    await fill(stage)
+    with pytest.raises(GroupMissingError, match="no group 'other'"):
+        await why(stage, group="other")
+
+
+@BOTH
+async def test_a_paused_group_is_told_of_and_not_taken_for_dead(stage: Stage) -> None:
+    await fill(stage)
+    await stage.app.backend.pause(stage.topic, "g")
+    found = await why(stage)
+    assert set(found) == {"paused"}
+    assert found["paused"].remedy == f"penstock group resume {stage.topic} g"
+
+
+@BOTH
+async def test_a_topic_without_groups_and_a_group_without_readers_are_told_of(stage: Stage) -> None:
+    stage.add_raw({"payload": "{}"})
+    assert set(await why(stage, group=None)) == {"no-groups"}
+    bus = stage.bus()
+    bus.on(dict)(lambda event: None)
+    async with stage.running(bus):
+        await stage.settled()
+    id = stage.add_raw({"payload": "{}"})
+    found = await why(stage, group=None)
+    assert set(found) == {"nobody-reads"}
+    assert found["nobody-reads"].what == "nobody reads"
+    assert id in found["nobody-reads"].evidence[-1]
+    assert await why(stage, patience=Patience()) == {} or stage.admin.xinfo_consumers(stage.topic, "g") == []
+
+
+@BOTH
+async def test_a_worker_that_was_killed_is_told_of_with_what_it_holds(stage: Stage) -> None:
+    (id,) = await fill(stage, 1)
+    process = subprocess.Popen(
+        [sys.executable, "-c", TAKER, stage.url, stage.topic],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    with process:
+        assert await asyncio.to_thread(process.stdout.readline) == "taken\n"
+        assert "owner-dead" not in await why(stage, patience=Patience())
+        process.kill()
+        process.wait(10)
+    finding = (await why(stage))["owner-dead"]
+    (consumer,) = [row["name"].decode() for row in stage.admin.xinfo_consumers(stage.topic, "g")]
+    assert f"consumer {consumer} holds 1 entry" in finding.what
+    assert finding.evidence[-1] == f"the oldest it holds is {id}"
+    assert f"penstock group claim {stage.topic} g" in finding.remedy
+
+
+@BOTH
+async def test_what_a_consumer_handed_back_when_it_left_is_work_and_no_sign_of_death(stage: Stage) -> None:
+    ids = await fill(stage, 2)
+    await stage.app.backend.read_new(stage.topic, "g", "c", 2, NOW)
+    await stage.app.backend.release(stage.topic, "g", "c", ids)
+    assert set(await why(stage)) == {"nobody-reads"}
+
+
+@BOTH
+async def test_pending_entries_that_are_deleted_are_told_of(stage: Stage) -> None:
+    ids = await fill(stage, 4)
+    await stage.app.backend.read_new(stage.topic, "g", "c", 4, NOW)
+    assert "ghosts" not in await why(stage)
+    stage.admin.xdel(stage.topic, ids[2])
+    stage.admin.xtrim(stage.topic, minid=ids[1], approximate=False)
+    finding = (await why(stage))["ghosts"]
+    assert finding.what.startswith("2 pending entries at least")
+    assert f"group ack {stage.topic} g {ids[0]} {ids[2]} --yes" in finding.remedy
+
+
+@BOTH
+async def test_an_entry_that_was_handed_out_too_often_is_told_of(stage: Stage) -> None:
+    ids = await fill(stage, 2)
+    backend = stage.app.backend
+    await backend.read_new(stage.topic, "g", "c", 2, NOW)
+    await backend.ack(stage.topic, "g", ids[1])
+    for consumer in ("d", "e"):
+        assert "poison" not in await why(stage)
+        await backend.reclaim_idle(stage.topic, "g", consumer, NOW, 1)
+    finding = (await why(stage))["poison"]
+    assert f"entry {ids[0]} was handed out 3 times" in finding.what
+    assert "consumer e holds it now" in finding.evidence[0]
+    assert f"penstock get {ids[0]} {stage.topic}" in finding.remedy
+
+
+@BOTH
+async def test_a_message_that_stops_a_sequence_is_told_of(stage: Stage) -> None:
+    first, _ = await fill(stage, 2, group="other")
+    options = ChangeOptions(retry=Retry(attempts=2, initial=timedelta(milliseconds=5), jitter=False))
+    tried: list[str] = []
+    async with stage.app.changes(stage.topic, of=dict, reader="ledger", options=options) as changes:
+
+        async def handle(change: Change[Any]) -> None:
+            tried.append(change.entry_id)
+            raise ValueError("cannot be booked")
+
+        serving = asyncio.create_task(changes.each(handle))
+        await stage.until(lambda: len(tried) == 2)
+        found = await why(stage, group="ledger")
+        assert "nobody-reads" not in found
+        assert found["poison"].evidence == (f"entry {first}",)
+        assert "failed" in found["poison"].what
+        await changes.aclose()
+        await asyncio.wait([serving])
+    assert "nobody has the turn" in (await why(stage, group="ledger"))["nobody-reads"].what
+
+
+@BOTH
+async def test_an_entry_that_a_sequence_cannot_read_is_told_of(stage: Stage) -> None:
+    async with stage.app.changes(stage.topic, reader="ledger") as changes:
+        await changes.publish({"n": 1})
+        await (await changes.recv()).ack()
+        bad = stage.add_raw({"payload": "{not json"})
+        with pytest.raises(ChangeMessageError):
+            await changes.recv()
+        finding = (await why(stage, group="ledger"))["poison"]
+        assert finding.what.startswith("the next entry in sequence cannot be read")
+        assert f"entry {bad}" in finding.evidence[0]
+
+
+@BOTH
+async def test_a_group_whose_entries_were_trimmed_is_told_of(stage: Stage) -> None:
+    ids = await fill(stage, 10)
+    backend = stage.app.backend
+    for entry in await backend.read_new(stage.topic, "g", "c", 2, NOW):
+        await backend.ack(stage.topic, "g", entry.id)
+    assert "trimmed" not in await why(stage)
+    stage.admin.xtrim(stage.topic, maxlen=3, approximate=False)
+    finding = (await why(stage))["trimmed"]
+    assert finding.what.startswith("5 entries were trimmed before the group was given them")
+    assert finding.evidence == (f"it stands at {ids[1]}; the oldest entry is {ids[7]}",)
+
+
+@BOTH
+async def test_a_group_whose_retries_are_all_in_the_future_is_told_of(stage: Stage) -> None:
+    bus = stage.bus(retry=LATER)
+
+    @bus.on(dict)
+    async def handle(event: Delivery[Any]) -> None:
+        raise ValueError("not today")
+
+    await bus.publish_many([{"n": 1}, {"n": 2}])
+    async with stage.running(bus):
+        await stage.until(
+            lambda: stage.admin.zcard(keys.parked(stage.topic, "g")) == 2 and not stage.left()["topic pending"]
+        )
+        found = await why(stage)
+        assert set(found) == {"retries-later"}
+        assert found["retries-later"].level == "note"
+        assert "2 deliveries" in found["retries-later"].what
+        assert " in 59m" in found["retries-later"].evidence[0] or " in 1h" in found["retries-later"].evidence[0]
+        await bus.publish({"n": 3})
+        await stage.until(lambda: stage.admin.zcard(keys.parked(stage.topic, "g")) == 3)
+    stage.add_raw({"payload": "{}"})
+    assert "retries-later" not in await why(stage)
+
+
+@BOTH
+async def test_retries_that_are_due_and_that_nobody_takes_are_told_of(stage: Stage) -> None:
+    bus = stage.bus(retry=Retry(attempts=3, initial=timedelta(seconds=1), jitter=False))
+
+    @bus.on(dict)
+    async def handle(event: Delivery[Any]) -> None:
+        raise ValueError("not now")
+
+    await bus.publish({"n": 1})
+    async with stage.running(bus):
+        await stage.until(
+            lambda: stage.admin.zcard(keys.parked(stage.topic, "g")) == 1 and not stage.left()["topic pending"]
+        )
+    stage.admin.zadd(keys.parked(stage.topic, "g"), {stage.admin.zrange(keys.parked(stage.topic, "g"), 0, 0)[0]: 1000})
+    found = await why(stage)
+    assert set(found) == {"nobody-reads"}
+    assert "1 parked" in found["nobody-reads"].evidence[-1]
+
+
+async def test_messages_for_later_are_told_of_and_are_wrong_when_they_are_overdue(stage: Stage) -> None:
+    await fill(stage, 0)
+    await stage.app.backend.publish_later(stage.topic, [Message(1)], delay=timedelta(hours=1))
+    assert (await why(stage, group=None))["later"].level == "note"
+    await stage.app.backend.publish_later(stage.topic, [Message(2)], delay=NOW)
+    await stage.until(lambda: stage.admin.time()[1] % 10_000 > 5_000)
+    await asyncio.sleep(0.005)
+    overdue = (await why(stage, group=None))["later"]
+    assert overdue.level == "wrong"
+    assert "nobody puts them on it" in overdue.what
+
+
+@BOTH
+async def test_a_low_lane_that_waits_behind_urgent_jobs_is_told_of(stage: Stage) -> None:
+    queue, leave = stage.jobs(options=JobOptions(limit=2)), asyncio.Event()
+
+    @queue.on(dict)
+    async def handle(job: Delivery[Any]) -> None:
+        await leave.wait()
+
+    await queue.enqueue_many([{"n": n} for n in range(50)], priority=Priority.HIGH)
+    await queue.enqueue({"n": 0}, priority=Priority.LOW)
+    async with stage.running(queue, concurrency=2):
+        await stage.until(lambda: stage.admin.xpending(queue.topics[0], "workers")["pending"] == 2)
+        found = await why(stage, queue.topics[2], "workers")
+        assert found["starved"].evidence == (f"{queue.topics[0]} has 48 entries that nobody has begun",)
+        assert "starved" not in await why(stage, queue.topics[0], "workers")
+        subjects = {one.subject for one in (await why(stage, stage.topic, None)).values()}
+        assert f"{queue.topics[2]}/workers" in subjects, "a queue is its lanes"
+        leave.set()
+        await stage.all_done(queue)
+    assert "starved" not in await why(stage, queue.topics[2], "workers")
+
+
+@BOTH
+async def test_workers_that_do_not_keep_up_are_told_of(stage: Stage) -> None:
+    bus, leave = stage.bus(), asyncio.Event()
+
+    @bus.on(dict)
+    async def handle(event: Delivery[Any]) -> None:
+        await leave.wait()
+
+    seconds, _ = stage.admin.time()
+    with stage.admin.pipeline() as pipeline:
+        for number in range(2000):
+            pipeline.xadd(stage.topic, {"payload": "{}"}, id=f"{1000 * (seconds - 600)}-{number}")
+        pipeline.execute()
+    async with stage.running(bus, concurrency=1):
+        await stage.until(lambda: stage.admin.xpending(stage.topic, "g")["pending"])
+        found = await why(stage, patience=Patience())
+        assert set(found) == {"behind"}
+        assert found["behind"].level == "note"
+        assert "has waited for 10m" in found["behind"].evidence[0]
+        leave.set()
+        await stage.settled()
+        assert await why(stage, patience=Patience()) == {}

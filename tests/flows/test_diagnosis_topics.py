@@ -1,0 +1,132 @@
+"""What the doctor finds about topics and those who read them: each made for real, and nothing where all is well."""
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from penstock import Delivery
+from penstock.backend import keys
+from penstock.diagnosis.case import Patience
+from penstock.diagnosis.diagnosis import DOCTORS, Diagnosis
+from penstock.diagnosis.finding import Finding
+from penstock.errors import ConfigurationError
+from penstock.message.message import Message
+from tests.support.stage import Stage
+
+BOTH = pytest.mark.parametrize("server", ["valkey", "redis"], indirect=True)
+NOW = timedelta(0)
+HASTY = Patience(quiet=timedelta(milliseconds=1), abandoned=timedelta(milliseconds=1))
+
+
+async def doctor(stage: Stage, patience: Patience = HASTY) -> dict[str, Finding]:
+    """What is said of this test's own topic."""
+    await asyncio.sleep(0.005)  # so that the one millisecond of HASTY has passed
+    found = await Diagnosis(stage.app.backend, patience).doctor()
+    assert {one.rule for one in found} <= set(DOCTORS)
+    return {one.rule: one for one in found if one.subject.startswith(stage.topic)}
+
+
+async def fill(stage: Stage, count: int = 3) -> list[str]:
+    await stage.app.backend.register(stage.topic)
+    await stage.app.backend.create_group(stage.topic, "g")
+    return [str(id) for id in await stage.app.backend.publish_many(stage.topic, [Message(n) for n in range(count)])]
+
+
+@BOTH
+async def test_a_topic_that_is_read_and_settled_is_healthy(stage: Stage) -> None:
+    bus = stage.bus()
+
+    @bus.on(dict)
+    async def handle(event: Delivery[Any]) -> None:
+        pass
+
+    await bus.publish_many([{"n": n} for n in range(20)])
+    async with stage.running(bus):
+        await stage.settled()
+        assert stage.topic in await stage.app.backend.topics()
+        assert await doctor(stage, Patience()) == {}
+    assert await doctor(stage, Patience()) == {}
+
+
+@BOTH
+async def test_a_group_that_nobody_reads_with_any_more_is_told_of(stage: Stage) -> None:
+    ids = await fill(stage)
+    await stage.app.backend.read_new(stage.topic, "g", "c", 1, NOW)
+    assert "dead-group" not in await doctor(stage, Patience())
+    finding = (await doctor(stage))["dead-group"]
+    assert finding.subject == f"{stage.topic}/g"
+    assert f"everything from {ids[0]} on" in finding.evidence[0]
+    assert finding.remedy.endswith(f"penstock group rm {stage.topic} g --yes")
+
+
+@BOTH
+async def test_a_group_that_nobody_ever_read_with_is_told_of_by_the_age_of_what_it_keeps(stage: Stage) -> None:
+    await stage.app.backend.register(stage.topic)
+    seconds, _ = stage.admin.time()
+    stage.admin.xadd(stage.topic, {"payload": "{}"}, id=f"{1000 * (seconds - 200_000)}-1")
+    stage.admin.xgroup_create(stage.topic, "g", id="0")
+    finding = (await doctor(stage, Patience()))["dead-group"]
+    assert "for 2d7h" in finding.what
+
+
+@BOTH
+async def test_a_consumer_that_is_silent_and_holds_entries_is_told_of(stage: Stage) -> None:
+    await fill(stage)
+    await stage.app.backend.read_new(stage.topic, "g", "gone", 2, NOW)
+    finding = (await doctor(stage))["owner-dead"]
+    assert finding.what.startswith("consumer gone holds 2 entries")
+    assert "owner-dead" not in await doctor(stage, Patience())
+
+
+@BOTH
+async def test_consumers_that_are_gone_and_hold_nothing_are_a_note(stage: Stage) -> None:
+    await fill(stage, 1)
+    for entry in await stage.app.backend.read_new(stage.topic, "g", "gone", 1, NOW):
+        await stage.app.backend.ack(stage.topic, "g", entry.id)
+    finding = (await doctor(stage))["idle-consumers"]
+    assert (finding.level, finding.evidence[0][:6]) == ("note", "gone: ")
+    assert await doctor(stage, Patience()) == {}
+
+
+@BOTH
+async def test_ghosts_and_losses_are_told_of_though_nobody_waits(stage: Stage) -> None:
+    ids = await fill(stage, 6)
+    await stage.app.backend.read_new(stage.topic, "g", "c", 2, NOW)
+    stage.admin.xtrim(stage.topic, minid=ids[4], approximate=False)
+    found = await doctor(stage, Patience())
+    assert set(found) == {"ghosts", "trimmed"}
+    assert found["trimmed"].what.startswith("2 entries were trimmed")
+
+
+@BOTH
+async def test_a_topic_that_nobody_trims_is_told_of(stage: Stage) -> None:
+    await stage.app.backend.register(stage.topic)
+    seconds, _ = stage.admin.time()
+    old = stage.admin.xadd(stage.topic, {"payload": "{}"}, id=f"{1000 * (seconds - 3 * 86400)}-1").decode()
+    unread = (await doctor(stage, Patience()))["untrimmed"]
+    assert "no group and no cursor reads this topic" in unread.what
+    stage.admin.xgroup_create(stage.topic, "g", id="$")
+    settled = (await doctor(stage, Patience()))["untrimmed"]
+    assert settled.what == "nobody trims this topic: its oldest entry is 3d old"
+    assert old in settled.evidence[0]
+    assert f"penstock topic trim {stage.topic} --yes" in settled.remedy
+    assert "untrimmed" not in await doctor(stage, Patience(kept=timedelta(days=4)))
+    stage.admin.xtrim(stage.topic, maxlen=0, approximate=False)
+    assert await doctor(stage, Patience()) == {}
+
+
+@BOTH
+async def test_a_topic_that_is_no_stream_is_told_of_beside_the_others(stage: Stage) -> None:
+    await stage.app.backend.register(stage.topic)
+    stage.admin.set(stage.topic, "no stream")
+    assert "WRONGTYPE" in (await doctor(stage))["topic"].what
+    stage.admin.delete(stage.topic)
+    assert await doctor(stage) == {}
+    stage.admin.srem(keys.TOPICS, stage.topic)
+
+
+def test_patience_is_checked_when_it_is_made() -> None:
+    with pytest.raises(ConfigurationError, match="quiet must be a timedelta"):
+        Patience(quiet=5)  # type: ignore[arg-type]

@@ -1,0 +1,85 @@
+"""The `penstock` command in this process: as a shell sees it, but for the time that a new interpreter takes."""
+
+import io
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from penstock.cli.main import main
+
+
+@dataclass(frozen=True)
+class Done:
+    """How a command ended, and what it said."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """What it printed, as ndjson."""
+        return [json.loads(line) for line in self.out.splitlines()]
+
+
+class CommandLine:
+    """Runs commands for a server, `$PENSTOCK_URL`, with a configuration directory of its own."""
+
+    def __init__(self, url: str | None, config: Path) -> None:
+        self.url = url
+        self.config = config
+
+    def __call__(self, *arguments: str, code: int = 0, stdin: str = "", terminal: bool = False) -> Done:
+        """Run a command; it must end with that exit code. `terminal`: its stdout says that it is one."""
+        out, err = _Stream(terminal), _Stream(terminal=False)
+        with self._environment(), _streams(stdin, out, err):
+            try:
+                main(arguments)
+                ended = 0
+            except SystemExit as leaving:
+                ended = int(leaving.code or 0)
+        done = Done(ended, out.written(), err.written())
+        assert done.code == code, (arguments, done)
+        return done
+
+    def refused(self, *arguments: str, code: int, stdin: str = "") -> str:
+        """The one line on stderr of a command that must fail and print nothing else."""
+        done = self(*arguments, code=code, stdin=stdin)
+        assert done.err.count("\n") == 1, done.err
+        assert done.err.startswith("penstock: ")
+        return done.err
+
+    @contextmanager
+    def _environment(self) -> Iterator[None]:
+        kept = {name: value for name, value in os.environ.items() if name != "PENSTOCK_URL"}
+        own = {"XDG_CONFIG_HOME": str(self.config), "COLUMNS": "160", "TERM": "dumb"}
+        with mock.patch.dict(
+            os.environ, kept | own | ({} if self.url is None else {"PENSTOCK_URL": self.url}), clear=True
+        ):
+            yield
+
+
+class _Stream(io.TextIOWrapper):
+    def __init__(self, terminal: bool) -> None:
+        super().__init__(io.BytesIO(), encoding="utf-8", newline="", write_through=True)
+        self._terminal = terminal
+
+    def isatty(self) -> bool:
+        return self._terminal
+
+    def written(self) -> str:
+        self.flush()
+        return self.buffer.getvalue().decode()  # type: ignore[attr-defined, no-any-return]
+
+
+@contextmanager
+def _streams(stdin: str, out: _Stream, err: _Stream) -> Iterator[None]:
+    given = io.TextIOWrapper(io.BytesIO(stdin.encode()), encoding="utf-8")
+    with mock.patch.multiple(sys, stdin=given, stdout=out, stderr=err):
+        yield
