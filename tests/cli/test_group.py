@@ -197,3 +197,13 @@ def test_wrong_arguments_and_what_is_not_there(
 )
 def test_a_server_that_cannot_be_reached_is_exit_code_4(unreachable: CommandLine, arguments: tuple[str, ...]) -> None:
     unreachable.refused("group", *arguments, code=4)
+
+
+@pytest.mark.parametrize("place", ["+2h", "99999999999999999-0"])
+def test_a_group_is_not_moved_beyond_the_end_where_it_would_pass_by_what_comes(
+    penstock: CommandLine, client: redis.Redis, orders: list[str], place: str
+) -> None:
+    before = client.xinfo_groups("orders")
+    for yes in ((), ("--yes",)):
+        assert "yet to come" in penstock.refused("group", "reset", "orders", "billing", "--to", place, *yes, code=2)
+    assert client.xinfo_groups("orders") == before

@@ -94,3 +94,25 @@ def test_what_the_server_refuses_is_one_line(
     client.set("orders", "a string")
     assert "orders" in penstock.refused("publish", "orders", "1", code=1)
     unreachable.refused("publish", "orders", "1", code=4)
+
+
+def test_what_was_published_before_the_server_refused_has_its_receipt(
+    penstock: CommandLine, client: redis.Redis
+) -> None:
+    lines = "".join(f'{{"n": {n}, "pad": "{"x" * 4000}"}}\n' for n in range(2000))
+    client.config_set("maxmemory", client.info("memory")["used_memory"] + 3_000_000)
+    try:
+        done = penstock("publish", "orders", stdin=lines, code=1)
+    finally:
+        client.config_set("maxmemory", 0)
+    ids = [row["entry_id"] for row in done.rows]
+    assert ids
+    assert ids == [id.decode() for id, _ in client.xrange("orders")]
+    assert done.err.count("\n") == 1, done.err
+
+
+@pytest.mark.parametrize(
+    "command", [("publish", "orders"), ("publish", "orders", "--file", "-"), ("topic", "import", "t")]
+)
+def test_a_closed_stdin_is_wrong_usage(penstock: CommandLine, command: tuple[str, ...]) -> None:
+    assert "stdin is closed" in penstock.refused(*command, code=2, stdin=None)

@@ -3,6 +3,7 @@
 import json
 import time
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 import redis
@@ -150,3 +151,25 @@ def test_a_server_that_cannot_be_reached_is_exit_code_4(unreachable: CommandLine
     began = time.monotonic()
     unreachable.refused("topic", *arguments, code=4)
     assert time.monotonic() - began < 20
+
+
+def test_an_export_that_fails_leaves_the_file_as_it_was(penstock: CommandLine, tmp_path: Path) -> None:
+    file = tmp_path / "before.ndjson"
+    file.write_text("precious")
+    penstock.refused("topic", "export", "nosuch", str(file), code=3)
+    penstock("publish", "orders", "{}")
+    penstock.refused("topic", "export", "orders", str(file), "--after", str(uuid4()), code=3)
+    assert [one.read_text() for one in tmp_path.iterdir()] == ["precious"]
+    penstock("topic", "export", "orders", str(file))
+    assert [len(one.read_text().splitlines()) for one in tmp_path.iterdir()] == [1]
+
+
+def test_a_disk_that_is_full_is_one_line(penstock: CommandLine) -> None:
+    penstock("publish", "orders", "{}")
+    assert "No space left" in penstock.refused("topic", "export", "orders", "/dev/full", code=1)
+
+
+def test_spans_that_are_too_long_are_one_line_too(penstock: CommandLine) -> None:
+    penstock("publish", "orders", "{}")
+    assert "longer than" in penstock.refused("topic", "trim", "orders", "--keep", "9999999999d", code=2)
+    penstock("topic", "trim", "orders", "--keep", "999999d", code=5)

@@ -152,3 +152,21 @@ async def test_leases_that_were_ended_are_reclaimed_at_once_as_suspects(backend:
     assert await backend.expire(topic, "g", "b", ids[2:]) == ids[2:], "it holds nothing"
     taken = await backend.reclaim_idle(topic, "g", "b", HOUR, 10)
     assert [(entry.id, entry.state.suspect) for entry in taken] == [(ids[0], True), (ids[1], True)]
+
+
+async def test_a_group_is_not_moved_beyond_the_end(backend: RedisBackend, topic: str, admin: "redis.Redis") -> None:
+    last = await backend.publish(topic, Message({"n": 1}))
+    await backend.create_group(topic, "g")
+    ms, _, number = last.partition("-")
+    for beyond in (
+        f"{ms}-{int(number) + 1}",
+        f"{int(ms) + 1}-0",
+        f"{ms}0-0",
+        "18446744073709551615-18446744073709551615",
+    ):
+        with pytest.raises(TopicError, match=f"yet to come on topic .* which ends at {last}"):
+            await backend.move_group(topic, "g", beyond)
+    assert admin.xinfo_groups(topic)[0]["last-delivered-id"] == b"0-0"
+    await backend.move_group(topic, "g", last)
+    await backend.move_group(topic, "g", "$")
+    assert await backend.read_new(topic, "g", "me", 1, timedelta(0)) == []

@@ -35,8 +35,11 @@ class CommandLine:
         self.url = url
         self.config = config
 
-    def __call__(self, *arguments: str, code: int = 0, stdin: str = "", terminal: bool = False) -> Done:
-        """Run a command; it must end with that exit code. `terminal`: its stdout says that it is one."""
+    def __call__(self, *arguments: str, code: int = 0, stdin: str | None = "", terminal: bool = False) -> Done:
+        """Run a command; it must end with that exit code. `terminal`: its stdout says that it is one.
+
+        Without `stdin` it is closed.
+        """
         out, err = _Stream(terminal), _Stream(terminal=False)
         with self._environment(), _streams(stdin, out, err):
             try:
@@ -48,7 +51,7 @@ class CommandLine:
         assert done.code == code, (arguments, done)
         return done
 
-    def refused(self, *arguments: str, code: int, stdin: str = "") -> str:
+    def refused(self, *arguments: str, code: int, stdin: str | None = "") -> str:
         """The one line on stderr of a command that must fail and print nothing else."""
         done = self(*arguments, code=code, stdin=stdin)
         assert done.err.count("\n") == 1, done.err
@@ -79,7 +82,7 @@ class _Stream(io.TextIOWrapper):
 
 
 @contextmanager
-def _streams(stdin: str, out: _Stream, err: _Stream) -> Iterator[None]:
-    given = io.TextIOWrapper(io.BytesIO(stdin.encode()), encoding="utf-8")
+def _streams(stdin: str | None, out: _Stream, err: _Stream) -> Iterator[None]:
+    given = None if stdin is None else io.TextIOWrapper(io.BytesIO(stdin.encode()), encoding="utf-8")
     with mock.patch.multiple(sys, stdin=given, stdout=out, stderr=err):
         yield

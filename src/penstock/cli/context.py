@@ -1,12 +1,12 @@
 """`penstock context`: servers by name, so that no URL, and no password in it, need be typed again."""
 
-import sys
 from typing import Annotated
 
 from cyclopts import Parameter
 
 from penstock.backend.address import parse
 from penstock.cli.contexts import load_contexts, save_contexts
+from penstock.cli.given import stdin
 from penstock.cli.printing import Form, print_rows
 from penstock.cli.usage import UsageError
 from penstock.errors import ConfigurationError
@@ -45,7 +45,7 @@ def add(
     if not name or not name.replace("-", "").replace(".", "").replace("_", "").isalnum():
         raise UsageError(f"a context has a name of letters, digits, dots, dashes and underscores, not {name!r}.")
     if url == "-":
-        url = sys.stdin.readline().strip()
+        url = stdin().readline().decode(errors="surrogateescape").strip()
     parse(url, source="the URL")
     contexts = load_contexts()
     contexts.urls[name] = url

@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import IO, Annotated, Any, TypeAlias
 
 import msgspec
 from cyclopts import Parameter
@@ -26,9 +26,16 @@ def body_given(body: str | None, file: Path | None) -> bytes | None:
     if file is None:
         return None
     try:
-        return sys.stdin.buffer.read() if str(file) == "-" else file.read_bytes()
+        return stdin().read() if str(file) == "-" else file.read_bytes()
     except OSError as error:
         raise UsageError(f"{file} cannot be read: {error.strerror}.") from error
+
+
+def stdin() -> IO[bytes]:
+    """What comes to this command; `UsageError` if it was closed by whoever started it."""
+    if sys.stdin is None:
+        raise UsageError("stdin is closed, and nothing else was given to read from.")
+    return sys.stdin.buffer
 
 
 def json_of(body: bytes) -> Any:

@@ -47,6 +47,8 @@ async def _reset(app: "Penstock", topic: str, group: str, to: str | datetime, *,
     found = await Overview(app.backend).group(topic, group)
     place = await _id_of(app, topic, to)
     here, there = position(found.last_delivered), position(place)
+    if there > position(await _id_of(app, topic, "latest")):
+        raise UsageError(f"{place} is yet to come on topic {topic!r}: latest is as far as a group can go.")
     if not yes:
         low, high = sorted((found.last_delivered, place), key=position)
         count = counted_text(await count_behind(app, topic, low, high))

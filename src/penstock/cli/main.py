@@ -8,7 +8,7 @@ from typing import NoReturn
 from cyclopts import App, CycloptsError
 
 from penstock import __version__
-from penstock.cli.usage import EXIT_CODES, INTERRUPTED, UNHEARD, USAGE, UsageError, code_of
+from penstock.cli.usage import COULD_NOT, EXIT_CODES, INTERRUPTED, UNHEARD, USAGE, UsageError, code_of
 from penstock.errors import PenstockError
 
 app = App(
@@ -167,6 +167,8 @@ app.command("penstock.cli.worker:worker", name="worker", show=False)
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; leave with its exit code if it failed. Only a bug in Penstock ends in a traceback."""
+    if sys.stdout is None:  # closed by whoever started us, who wants to hear nothing
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - until the process ends
     try:
         app(arguments, exit_on_error=False, print_error=False, result_action="return_none")
         sys.stdout.flush()  # here, where a reader that has left is no traceback
@@ -180,6 +182,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         # The reader of our output left, as `| head` does. Python would complain about it once more on its way out.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(UNHEARD)
+    except OSError as error:  # of a file, or of a disk that is full
+        fail(one_line(error), code=COULD_NOT)
 
 
 def one_line(error: Exception) -> str:

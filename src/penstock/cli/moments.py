@@ -17,7 +17,10 @@ def span_of(text: str) -> timedelta:
     pieces = _PIECE.findall(text)
     if not pieces or _PIECE.sub("", text).strip():
         raise ValueError(f"{text!r} is no span of time: write it like 500ms, 10s, 1h30m or 2d")
-    return timedelta(seconds=sum(float(number) * _UNITS[unit] for number, unit in pieces))
+    try:
+        return timedelta(seconds=sum(float(number) * _UNITS[unit] for number, unit in pieces))
+    except OverflowError:
+        raise ValueError(f"{text!r} is longer than {timedelta.max.days:,} days") from None
 
 
 def moment_of(text: str, now: datetime | None = None) -> datetime:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import msgspec
 from cyclopts import Parameter
 
-from penstock.cli.given import Body, File, body_given, headers_given
+from penstock.cli.given import Body, File, body_given, headers_given, stdin
 from penstock.cli.moments import Span
 from penstock.cli.printing import Form, printing
 from penstock.cli.progress import progress
@@ -89,6 +89,8 @@ def publish(
                     printer.write(row)
                 sys.stdout.flush()
                 show(sender.sent)
+                if sender.halted_by is not None:
+                    raise sender.halted_by
     if sender.failed:
         raise PublishError(f"{sender.failed:,} of {sender.seen:,} messages were not published: see above")
 
@@ -96,7 +98,7 @@ def publish(
 def _lines() -> Lines:
     """Those of stdin, as soon as they are there; empty ones are left out."""
     rest = b""
-    arriving: Any = sys.stdin.buffer  # it is typed as less than it is
+    arriving: Any = stdin()  # it is typed as less than it is
     while chunk := arriving.read1(_CHUNK):
         *whole, rest = (rest + chunk).split(b"\n")
         lines = [line for line in whole if line.strip()]
@@ -111,6 +113,9 @@ class _Sender:
 
     def __init__(self, app: "Penstock", topic: str, said: Envelope, *, is_text: bool) -> None:
         self.seen = self.sent = self.failed = 0
+        self.halted_by: PenstockError | None = None
+        """What is wrong with the server, if anything is: there is no use in going on."""
+
         self._bus = app.bus(topic)
         self._said = said
         self._headers = headers_given(said.headers)
@@ -119,7 +124,7 @@ class _Sender:
     async def send(self, bodies: Sequence[bytes]) -> list[dict[str, Any]]:
         """The receipts of those that were published; what is wrong with the others is said on stderr.
 
-        Raises what is wrong with the server, or with the only message there is.
+        Raises what is wrong with the only message there is.
         """
         found, numbers = [], []
         for body in bodies:
@@ -133,9 +138,11 @@ class _Sender:
                 self._fail(self.seen, error)
         rows = []
         for number, receipt in zip(numbers, await self._results(found), strict=True):
-            if isinstance(receipt, ServerError) or (isinstance(receipt, PenstockError) and self.seen == 1):
+            if isinstance(receipt, PenstockError) and self.seen == 1:
                 raise receipt
-            if isinstance(receipt, PenstockError):
+            if isinstance(receipt, ServerError):
+                self.halted_by = self.halted_by or receipt
+            elif isinstance(receipt, PenstockError):
                 self._fail(number, receipt)
             else:
                 rows.append({name: getattr(receipt, name) for name in _COLUMNS})

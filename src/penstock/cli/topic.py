@@ -70,7 +70,7 @@ async def _trim(app: "Penstock", topic: str, keep: timedelta | None, most: int |
     found = await topic_there(app, topic)
     floor = "0-0"
     if keep is not None and found.at is not None:
-        floor = f"{(found.at - keep - _EPOCH) // timedelta(milliseconds=1)}-0"
+        floor = f"{max(timedelta(0), found.at - _EPOCH - keep) // timedelta(milliseconds=1)}-0"
     if not yes:
         only_tried(await _would_trim(app, found, floor, most))
     removed, last = 0, None

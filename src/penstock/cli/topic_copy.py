@@ -10,6 +10,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 import msgspec
 from cyclopts import Parameter
 
+from penstock.cli.given import stdin
 from penstock.cli.looking import topic_there
 from penstock.cli.places import Place
 from penstock.cli.progress import progress
@@ -64,8 +65,10 @@ def export(
     after
         Only what lies behind this place: an entry id, a message's UUID, or a moment, like yesterday.
     """
-    with connected(server) as (app, runner), _writing(file) as out, progress("exporting") as show:
-        count = runner.run(_export(app, topic, after, out, show))
+    with connected(server) as (app, runner):
+        runner.run(topic_there(app, topic))
+        with _writing(file) as out, progress("exporting") as show:
+            count = runner.run(_export(app, topic, after, out, show))
     print(f"Exported {count:,} entries of {topic!r}", file=sys.stderr)
 
 
@@ -157,14 +160,25 @@ def _writing(file: Path) -> Iterator[IO[bytes]]:
     if str(file) == "-":
         yield sys.stdout.buffer
         return
-    with _opened(file, "wb") as out:
-        yield out
+    if file.exists() and not file.is_file():  # a pipe, or a device
+        with _opened(file, "wb") as out:
+            yield out
+        return
+    # Beside it until it is whole: an export that fails leaves what was there before, and no half that looks whole.
+    part = file.with_name(f"{file.name}.part")
+    with _opened(part, "wb") as out:
+        try:
+            yield out
+        except BaseException:
+            part.unlink()
+            raise
+    part.replace(file)
 
 
 @contextmanager
 def _reading(file: Path) -> Iterator[IO[bytes]]:
     if str(file) == "-":
-        yield sys.stdin.buffer
+        yield stdin()
         return
     with _opened(file, "rb") as lines:
         yield lines

@@ -51,7 +51,7 @@ def untrimmed(case: TopicCase) -> Iterator[Finding]:
     first = age_of(facts.first_id, facts.now) if facts.first_id else None
     if first is None or first <= case.patience.kept or (pin is not None and pin.kind != "nobody"):
         return
-    trim = command("topic", "trim", facts.topic, "--yes")
+    trim = command("topic", "trim", facts.topic, "--keep", "1d", "--yes")
     why = "no group and no cursor reads this topic, so all of it is kept" if pin else "nobody trims this topic"
     yield _finding(
         facts.topic,

@@ -40,7 +40,10 @@ class Operating(Verbs):
         names = [topic, keys.steals(topic, group), keys.groups(topic), keys.turn(topic, group)]
         doing = f"cannot move group {group!r} of {topic!r} to {start_id}"
         args = (group, keys.note_field(topic, group), start_id)
-        if not await self._links.repeatable_script(doing, load("move_group"), names, *args):
+        moved = await self._links.repeatable_script(doing, load("move_group"), names, *args)
+        if isinstance(moved, bytes):
+            raise TopicError(f"{start_id} is yet to come on topic {topic!r}, which ends at {moved.decode()}")
+        if not moved:
             raise TopicError(
                 f"{group!r} of topic {topic!r} is a sequential reader, whose place only it can move: forget it with"
                 " unsubscribe(), and it begins anew"
