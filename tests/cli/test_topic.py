@@ -8,6 +8,8 @@ from uuid import uuid4
 import pytest
 import redis
 
+from penstock.backend import keys
+from penstock.keyed.partitions import partition_of
 from tests.support.command_line import CommandLine
 
 
@@ -173,3 +175,22 @@ def test_spans_that_are_too_long_are_one_line_too(penstock: CommandLine) -> None
     penstock("publish", "orders", "{}")
     assert "longer than" in penstock.refused("topic", "trim", "orders", "--keep", "9999999999d", code=2)
     penstock("topic", "trim", "orders", "--keep", "999999d", code=5)
+
+
+def test_a_topic_that_is_divided_is_published_to_and_removed_by_its_partitions(
+    penstock: CommandLine, client: redis.Redis
+) -> None:
+    client.set(keys.partitions("moves"), 3)
+    penstock("publish", "moves", stdin='{"n": 1}\n{"n": 2}\n', code=0)
+    for key in "abc":
+        (one,) = penstock("publish", "moves", "{}", "--key", key).rows
+        assert one["topic"] == "moves:p" + str(partition_of(key, 3))
+    parts = [f"moves:p{n}" for n in range(3) if client.exists(f"moves:p{n}")]
+    assert not client.exists("moves")
+    assert sum(client.xlen(part) for part in parts) == 5
+    tried = penstock("topic", "rm", "moves", code=5).out
+    assert [part for part in parts if f"delete topic {part!r}" in tried] == parts
+    assert client.exists(*parts) == len(parts)
+    penstock("topic", "rm", "moves", "--yes")
+    assert client.keys("*moves*") == []
+    penstock.refused("topic", "rm", "moves", code=3)

@@ -283,8 +283,8 @@ KEEP_OFF_THE_TOPIC = {
     "turn", "parcels", "keys_of",
     "promote", "begin_head", "fail_head", "take_turn", "keep_turn", "leave_turn", "unsubscriptions", "read_dead",
     "read_dead, backwards", "count_dead", "replay_dead", "purge_dead", "copy_dead", "bound_dead", "claim_handling",
-    "release_handling", "pause", "resume", "register", "join", "leave", "note_partitions", "renumber_partitions",
-    "is_paused", "read_parked", "count_parked",
+    "release_handling", "pause", "resume", "register", "join", "leave", "note_partitions", "partitions",
+    "renumber_partitions", "is_paused", "read_parked", "count_parked",
 }  # fmt: skip
 
 

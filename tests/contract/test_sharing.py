@@ -29,7 +29,8 @@ async def test_members_are_those_whose_lease_has_not_run_out(
 
 
 async def test_the_first_number_of_partitions_stays_until_it_is_changed(backend: RedisBackend, topic: str) -> None:
-    assert await backend.note_partitions(topic, 16) == 16
+    assert await backend.partitions(topic) is None
+    assert await backend.note_partitions(topic, 16) == await backend.partitions(topic) == 16
     assert await backend.note_partitions(topic, 8) == 16
     assert await backend.renumber_partitions(topic, 8, 4) is False
     assert await backend.renumber_partitions(topic, 16, 4) is True

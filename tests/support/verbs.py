@@ -115,6 +115,7 @@ VERBS: dict[str, Call] = {
     "join": lambda b, t: b.join(t, "g", "me", _HOUR),
     "leave": lambda b, t: b.leave(t, "g", "me"),
     "note_partitions": lambda b, t: b.note_partitions(t, 3),
+    "partitions": lambda b, t: b.partitions(t),
     "renumber_partitions": lambda b, t: b.renumber_partitions(t, 3, 4),
     "is_paused": lambda b, t: b.is_paused(t, "g"),
     "leave_turn": lambda b, t: b.leave_turn(t, "r", 1),

@@ -20,6 +20,7 @@ from penstock.errors import PenstockError, PublishError, ServerError
 
 if TYPE_CHECKING:
     from penstock.app import Penstock
+    from penstock.bus.bus import Bus
     from penstock.bus.publisher import Receipt
 
 _COLUMNS = ("id", "entry_id", "topic", "duplicate")
@@ -82,7 +83,7 @@ def publish(
     if given is None and said.id is not None:
         raise UsageError("--id is the id of one message: give its body, or --file.")
     with connected(server) as (app, runner), printing(output, _COLUMNS, live=True) as printer:
-        sender = _Sender(app, topic, said, is_text=text)
+        sender = _Sender(runner.run(_bus_of(app, topic)), said, is_text=text)
         with progress("publishing") as show:
             for some in _lines() if given is None else [[given]]:
                 for row in runner.run(sender.send(some)):
@@ -93,6 +94,12 @@ def publish(
                     raise sender.halted_by
     if sender.failed:
         raise PublishError(f"{sender.failed:,} of {sender.seen:,} messages were not published: see above")
+
+
+async def _bus_of(app: "Penstock", topic: str) -> "Bus":
+    """Of a topic that is divided, one that sends to the partition of each key: nobody reads the topic itself."""
+    partitions = await app.backend.partitions(topic)
+    return app.bus(topic) if partitions is None else app.bus(topic, partitions=partitions, ordering="key")
 
 
 def _lines() -> Lines:
@@ -111,12 +118,12 @@ def _lines() -> Lines:
 class _Sender:
     """Sends messages to one topic, and counts them."""
 
-    def __init__(self, app: "Penstock", topic: str, said: Envelope, *, is_text: bool) -> None:
+    def __init__(self, bus: "Bus", said: Envelope, *, is_text: bool) -> None:
         self.seen = self.sent = self.failed = 0
         self.halted_by: PenstockError | None = None
         """What is wrong with the server, if anything is: there is no use in going on."""
 
-        self._bus = app.bus(topic)
+        self._bus = bus
         self._said = said
         self._headers = headers_given(said.headers)
         self._is_text = is_text

@@ -1,5 +1,6 @@
 """`penstock topic`: one topic, as an operator sees it."""
 
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -106,21 +107,37 @@ def rm(topic: str, /, *, yes: Yes = False, server: At = HERE) -> None:
 
 
 async def _remove(app: "Penstock", topic: str, *, yes: bool) -> None:
-    found = await topic_there(app, topic)
-    refuse_if_read(topic, found.groups, "remove the topic")
+    from penstock.keyed.partitions import names_of
+
+    count = await app.backend.partitions(topic)
+    parts = [] if count is None else names_of(topic, count)
+    found = [one for name in parts if (one := await Overview(app.backend).topic(name)).exists]
+    if not found or (await Overview(app.backend).topic(topic)).exists:
+        found.append(await topic_there(app, topic))
+    for one in found:
+        refuse_if_read(one.name, one.groups, "remove the topic")
     if not yes:
-        losses = [f"delete topic {topic!r} with {found.length:,} entries"]
-        losses += [
+        only_tried(*(loss for one in found for loss in _losses(one)))
+    # Last the topic itself, which says how many partitions there are: whoever is interrupted can go on.
+    for name in dict.fromkeys((*(one.name for one in found), topic)):
+        await app.backend.remove_topic(name)
+    for one in found:
+        print(f"Deleted topic {one.name!r} with {one.length:,} entries")
+
+
+def _losses(found: TopicView) -> Iterator[str]:
+    yield f"delete topic {found.name!r} with {found.length:,} entries"
+    for group in found.groups:
+        yield (
             f"lose what group {group.name!r} has not settled: {lag_text(group.lag)} unread, {group.pending:,} held,"
             f" {group.parked + group.ready:,} waiting for a retry"
-            for group in found.groups
-        ]
-        losses += [f"lose {found.dead:,} dead letters"] if found.dead else []
-        losses += [f"lose {found.later:,} messages that are not due yet"] if found.later else []
-        losses += [f"forget cursor {name!r} at {id}" for name, id in found.cursors.items()]
-        only_tried(*losses)
-    await app.backend.remove_topic(topic)
-    print(f"Deleted topic {topic!r} with {found.length:,} entries")
+        )
+    if found.dead:
+        yield f"lose {found.dead:,} dead letters"
+    if found.later:
+        yield f"lose {found.later:,} messages that are not due yet"
+    for name, id in found.cursors.items():
+        yield f"forget cursor {name!r} at {id}"
 
 
 def adopt(

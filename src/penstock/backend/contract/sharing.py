@@ -19,6 +19,10 @@ class SharesOut(Protocol):
         """Into how many partitions the topic is divided: `count`, if nobody has said so before. Atomic, idempotent."""
         ...
 
+    async def partitions(self, topic: str) -> int | None:
+        """Into how many partitions the topic is divided; None if it is not. Changes nothing."""
+        ...
+
     async def renumber_partitions(self, topic: str, was: int, count: int) -> bool:
         """Note another number; False, and nothing changes, if it is not `was`. Atomic."""
         ...

@@ -24,16 +24,20 @@ class Sharing(Verbs):
     async def note_partitions(self, topic: str, count: int) -> int:
         keys.check_topic(topic)
         whole_number("the number of partitions", count)
-        key = keys.partitions(topic)
-        doing = f"cannot note the partitions of {topic!r} in {key}"
         # Whoever sets it first, all are told the same. Asked first: a full server refuses to be told what it knows.
-        noted: bytes | None = await self._links.command(doing, "GET", key)
-        if noted is None:
-            await self._links.command(doing, "SET", key, count, "NX")
-            noted = await self._links.command(doing, "GET", key) or str(count).encode()
-        if not noted.isdigit():
+        if (noted := await self.partitions(topic)) is not None:
+            return noted
+        key = keys.partitions(topic)
+        await self._links.command(f"cannot note the partitions of {topic!r} in {key}", "SET", key, count, "NX")
+        return await self.partitions(topic) or count
+
+    async def partitions(self, topic: str) -> int | None:
+        keys.check_topic(topic)
+        key = keys.partitions(topic)
+        noted: bytes | None = await self._links.command(f"cannot see the partitions of {topic!r} in {key}", "GET", key)
+        if noted is not None and not noted.isdigit():
             raise TopicError(f"{key} holds no number of partitions of topic {topic!r}, but {noted[:40]!r}: remove it")
-        return int(noted)
+        return None if noted is None else int(noted)
 
     async def renumber_partitions(self, topic: str, was: int, count: int) -> bool:
         keys.check_topic(topic)
