@@ -1,5 +1,6 @@
 """`penstock topic`, against a real server."""
 
+import asyncio
 import json
 import time
 from pathlib import Path
@@ -8,6 +9,7 @@ from uuid import uuid4
 import pytest
 import redis
 
+from penstock import Penstock
 from penstock.backend import keys
 from penstock.keyed.partitions import partition_of
 from tests.support.command_line import CommandLine
@@ -194,3 +196,18 @@ def test_a_topic_that_is_divided_is_published_to_and_removed_by_its_partitions(
     penstock("topic", "rm", "moves", "--yes")
     assert client.keys("*moves*") == []
     penstock.refused("topic", "rm", "moves", code=3)
+
+
+async def test_neither_topic_nor_group_is_removed_while_it_is_read_in_sequence(
+    penstock: CommandLine, client: redis.Redis
+) -> None:
+    assert penstock.url is not None
+    async with Penstock.connect(penstock.url) as app, app.changes("ledger", reader="books") as changes:
+        await changes.publish({"n": 1})
+        await changes.recv()
+        for command in (("topic", "rm", "ledger"), ("group", "rm", "ledger", "books")):
+            said = await asyncio.to_thread(penstock.refused, *command, "--yes", code=1)
+            assert "reads 'ledger' in sequence as 'books'" in said
+    await asyncio.to_thread(penstock, "group", "rm", "ledger", "books", "--yes")
+    await asyncio.to_thread(penstock, "topic", "rm", "ledger", "--yes")
+    assert not client.exists("ledger")

@@ -181,7 +181,7 @@ def rm(topic: str, group: str, /, *, yes: Yes = False, server: At = HERE) -> Non
 
 async def _remove(app: "Penstock", topic: str, group: str, *, yes: bool) -> None:
     found = await Overview(app.backend).group(topic, group)
-    refuse_if_read(topic, [found], "remove the group")
+    await refuse_if_read(app, topic, [found], "remove the group")
     if not yes:
         only_tried(f"remove group {group!r} of {topic!r}", _loss(found))
     await app.backend.remove_group(topic, group)

@@ -44,9 +44,12 @@ def counted_text(count: int) -> str:
     return f"more than {MOST_COUNTED:,}" if count > MOST_COUNTED else f"{count:,}"
 
 
-def refuse_if_read(topic: str, groups: Iterable[GroupView], what: str) -> None:
-    """`TopicError` if a consumer of one of these groups has asked for anything lately: it would bring it back."""
+async def refuse_if_read(app: "Penstock", topic: str, groups: Iterable[GroupView], what: str) -> None:
+    """`TopicError` if somebody of one of these groups has asked for anything lately: it would bring it back."""
     for group in groups:
+        turn = await app.backend.turn(topic, group.name)
+        if turn is not None and turn.holder is not None and turn.until is not None and turn.until > turn.now:
+            raise TopicError(f"{turn.holder!r} reads {topic!r} in sequence as {group.name!r}: stop it, and {what} then")
         for one in group.consumers:
             if one.idle < _ALIVE:
                 raise TopicError(

@@ -115,7 +115,7 @@ async def _remove(app: "Penstock", topic: str, *, yes: bool) -> None:
     if not found or (await Overview(app.backend).topic(topic)).exists:
         found.append(await topic_there(app, topic))
     for one in found:
-        refuse_if_read(one.name, one.groups, "remove the topic")
+        await refuse_if_read(app, one.name, one.groups, "remove the topic")
     if not yes:
         only_tried(*(loss for one in found for loss in _losses(one)))
     # Last the topic itself, which says how many partitions there are: whoever is interrupted can go on.
