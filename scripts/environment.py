@@ -52,10 +52,9 @@ def main(arguments: list[str]) -> int:
 
 def make(wanted: str) -> None:
     stamp = read_stamp()
-    identity = {"root": str(ROOT), "python": f"{base_python()} {sys.version}"}
-    if not is_reusable(stamp, identity):
+    if not is_reusable(stamp, identity()):
         create()
-        stamp = {**identity, "pins": {}, "project": ""}
+        stamp = {**identity(), "pins": {}, "project": ""}
     lacks_pins = stamp["pins"].keys().isdisjoint(FILES[FILES.index(wanted) :])
     lacks_project = stamp["project"] != project_digest()
     if not lacks_pins and not lacks_project:
@@ -72,13 +71,19 @@ def make(wanted: str) -> None:
     write_stamp(stamp)
 
 
-def is_reusable(stamp: dict[str, Any], identity: dict[str, str]) -> bool:
+def identity() -> dict[str, str]:
+    """Of which checkout and Python an environment is: the same inside an activated .venv as outside it."""
+    # A Python has many names, python3 and python3.11 among them, and inside .venv it is known by another one.
+    return {"root": str(ROOT), "python": f"{os.path.realpath(base_python())} {sys.version}"}
+
+
+def is_reusable(stamp: dict[str, Any], wanted: dict[str, str]) -> bool:
     """Whether what is in .venv belongs to this checkout, this Python and today's pins."""
     if not VENV.exists():
         reason = "there is none yet"
     elif not stamp or not PYTHON.exists():
         reason = "it is incomplete"
-    elif any(stamp.get(name) != value for name, value in identity.items()):
+    elif any(stamp.get(name) != value for name, value in wanted.items()):
         reason = "the checkout moved or Python changed"
     elif any(digest(requirements(name)) != pinned for name, pinned in stamp["pins"].items()):
         reason = "the pinned requirements changed"

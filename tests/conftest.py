@@ -6,12 +6,17 @@ calls `missing(what)` when it is not there. Such a test is listed under NOT RUN,
 
 import os
 import shutil
+import signal
+import sys
 from collections import defaultdict
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import ExitStack
 from typing import NoReturn
 
 import hypothesis
 import pytest
+
+from penstock.process import spared_by_the_collector
 
 # Seconds a folder may take on two cores.
 BUDGETS = {"unit": 30, "contract": 120, "flows": 240, "fault": 240, "spark": 600, "web": 90, "cli": 90, "docs": 60}
@@ -19,6 +24,10 @@ if "FAULT_MESSAGES" in os.environ:
     del BUDGETS["fault"]  # its full size has a target of its own, and takes as long as it takes
 if "SPARK_FULL" in os.environ:
     del BUDGETS["spark"]  # likewise
+
+# Wherever that is switched off: what hundreds of processes import is compiled once, not by each of them.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 STRICT = os.environ.get("CI", "").lower() in {"1", "true"}
 
@@ -36,6 +45,23 @@ def not_run(what: str) -> NoReturn:
 def missing() -> Callable[[str], NoReturn]:
     """Call it with what is not there: the test does not run, and the summary says so."""
     return not_run
+
+
+@pytest.fixture(scope="session", autouse=True)
+def spared() -> Iterator[ExitStack]:
+    """As if an app was running all the time: else each that begins has the collector look through all of pytest."""
+    with ExitStack() as sparing:
+        sparing.enter_context(spared_by_the_collector())
+        yield sparing
+
+
+@pytest.fixture(autouse=True)
+def ctrl_c_as_before() -> Iterator[None]:
+    """Commands that are run in this process may leave Ctrl-C as it kills: the next test of it would end them all."""
+    before = signal.getsignal(signal.SIGINT)
+    yield
+    if signal.getsignal(signal.SIGINT) is not before:
+        signal.signal(signal.SIGINT, before)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -69,6 +95,10 @@ def pytest_make_collect_report(
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # What tests start inherits what is ignored here, as `&` of a script and `nohup` have it: none of these could pass.
+    for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, handler)
     if not hasattr(
         config, "workerinput"
     ):  # workers of pytest-xdist send their reports to the one that has no such input

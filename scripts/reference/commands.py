@@ -2,8 +2,8 @@
 
 import re
 
-from penstock.cli import usage
 from penstock.cli.main import app
+from penstock.cli.usage import EXIT_CODES
 
 HEAD = """# The command line
 
@@ -12,6 +12,12 @@ Made from the code by `make docs`. `penstock COMMAND --help` says the same.
 `--url` names the server, or `--context` one that `penstock context` knows; without either `$PENSTOCK_URL` does. Errors
 are one line on stderr. Commands that show rows take `-o table|json|ndjson|csv|raw`: a table on a terminal, a JSON
 object for each row in a pipe, unless said otherwise.
+
+A `TIMEDELTA` is a number and a unit, or several: `500ms`, `10s`, `2m`, `1h30m`, `7d`, `2w`, `90 minutes` (quoted, for
+the blank). A `DATETIME` is `2026-11-15T08:00Z`; `2026-11-15 08:00` or `8:00`, by the clock of this machine; `now`,
+`today`, `yesterday` or `tomorrow`; or how long ago it was: `10m`, `-10m` and `10 minutes ago` are the same, and `+10m`
+is yet to come. Only where a moment to come is asked for, as by `--at`, `10m` is in ten minutes, and `8:00` tomorrow's
+if today's is past.
 
 """
 
@@ -26,7 +32,5 @@ def page() -> str:
 
 
 def _exit_codes() -> str:
-    """As the module that gives them tells them."""
-    rows = re.findall(r"^(\d+) {2,}(.+)$", usage.__doc__ or "", re.MULTILINE)
-    told = [(code, meaning.replace("|", "\\|")) for code, meaning in rows]
-    return "| exit code | means |\n|---|---|\n" + "".join(f"| {code} | {meaning} |\n" for code, meaning in told)
+    rows = "".join(f"| {code} | {meaning} |\n" for code, meaning in EXIT_CODES.items())
+    return f"| exit code | means |\n|---|---|\n{rows}"

@@ -9,12 +9,13 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = ("README.md", "docs/scaling.md")
+PAGES = ("README.md", "docs/jobs.md", "docs/scaling.md")
 PEERS = ("Penstock", "Penstock, batch handler", "FastStream, batch", "FastStream", "taskiq-redis", "streaQ", "dramatiq",
          "pydocket")  # fmt: skip
+QUEUES = ("Penstock", "streaQ", "dramatiq", "taskiq-redis", "RQ", "Celery", "arq", "SAQ")
 TARGET = 1_000_000
 """Messages per second that the guide to scaling reckons with."""
 
@@ -48,31 +49,78 @@ def peers() -> str:
     for who in ("raw", *PEERS):
         rate = middle(consumed[who], "rate")
         beside = consumed["raw, again" if who == "Penstock, batch handler" else "raw"]
-        ratio = median(one["rate"] / raw["rate"] for one, raw in zip(consumed[who], beside, strict=True))
+        ratio = _ratio(consumed[who], beside)
         latency = f"{middle(waited[who], 'p50'):.2f}" if who in waited else ""
-        name = "redis-py's hiredis, by hand" if who == "raw" else who
+        name = "hiredis, by hand" if who == "raw" else who
         rows.append((name, f"{rate:,.0f}", f"{ratio:.2g}", f"{middle(consumed[who], 'worker_us'):.1f}", latency))
     return _table(("", "messages/s", "of by hand", "CPU µs per message", "latency p50, ms"), rows)
 
 
+def jobs() -> str:
+    """Queues of jobs beside each other."""
+    done, waited = results("jobs")["redis"], results("jobs_latency")["redis"]
+    rows = [
+        (
+            who,
+            *(f"{middle(done[who], what):,.0f}" for what in ("enqueued", "rate", "worker_us", "bytes")),
+            f"{middle(waited[who], 'p50'):.2f}",
+        )
+        for who in QUEUES
+    ]
+    return _table(("", "enqueued/s", "done/s", "CPU µs per job", "bytes of a job that waits", "latency p50, ms"), rows)
+
+
+class Step(NamedTuple):
+    """What a message of 200 bytes costs on Valkey, in µs: the process that does something with it, and the server."""
+
+    what: str
+    bench: str
+    own: float
+    server: float
+    at_most: bool = False
+    """The costs were not measured themselves, and are no more than this."""
+
+    def shown(self, cost: float) -> str:
+        return f"at most {cost:.2f}" if self.at_most else f"{cost:.2f}"
+
+
 def costs() -> str:
     """What one message costs whom."""
-    return _table(("step", "measured by", "CPU µs of the process", "CPU µs of the server"), [
-        (what, bench, f"{own:.2f}", f"{server:.2f}" if server else "") for what, bench, own, server in _steps()
-    ])  # fmt: skip
+    rows = [(step.what, step.bench, step.shown(step.own), step.shown(step.server)) for step in _steps()]
+    return _table(("step", "measured by", "CPU µs of the process", "CPU µs of the server"), rows)
 
 
 def cores() -> str:
     """How many cores that makes at the target."""
     steps = _steps()
-    rows = [(what, own) for what, _, own, _ in steps]
-    rows.append(("the server, publish and one group", sum(server for _, _, _, server in steps)))
-    made = [
-        (what, f"{cost:.2f}", f"{TARGET * cost / 1e6:.1f}", str(math.ceil(TARGET * cost / 1e6 / LOAD)))
-        for what, cost in rows
+    measured = sum(step.server for step in steps if not step.at_most)
+    rows = [
+        *steps,
+        Step("the server: publish and one group", "", measured, 0),
+        *(step._replace(what=f"the server: {step.what}", own=step.server) for step in steps if step.at_most),
     ]
-    head = ("who", "µs per message", f"cores for {TARGET:,}/s", f"cores at {LOAD:.0%} load")
+    made = []
+    for step in rows:
+        needed = TARGET * step.own / 1e6
+        made.append((step.what, step.shown(step.own), f"{needed:.1f}", str(math.ceil(needed / LOAD))))
+    head = ("who", "CPU µs per message", f"cores for {TARGET:,}/s", f"cores at {LOAD:.0%} load")
     return _table(head, made)
+
+
+def partitions() -> str:
+    """Spark's reads, in one task and in two, beside a source as one first writes it."""
+    reads = results("spark")["valkey"]["reads"]
+    rows = []
+    for way in ("count()", "to parquet"):
+        rates = [f"{middle(reads[name], 'rate'):,.0f}" for name in (way, f"{way}, in two")]
+        times = [f"{_ratio(reads[name], reads[f'{name}, tuples']):.1f}" for name in (way, f"{way}, in two")]
+        rows.append((way, *rates, *times))
+    return _table(("", "entries/s, one task", "two tasks", "times a plain source, one task", "two tasks"), rows)
+
+
+def _ratio(ours: "list[dict[str, float]]", theirs: "list[dict[str, float]]") -> float:
+    """Median of the ratios of each round."""
+    return median(one["rate"] / other["rate"] for one, other in zip(ours, theirs, strict=True))
 
 
 def memory() -> str:
@@ -85,20 +133,29 @@ def memory() -> str:
     return _table(("way", "bytes per message", "GB per minute kept", "TB per hour kept"), rows)
 
 
-def _steps() -> list[tuple[str, str, float, float]]:
-    """Step, benchmark, µs of its own process, µs of the server: for one message of 200 bytes, on Valkey."""
+def _steps() -> list[Step]:
     published, consumed = results("publish")["valkey"], results("consume")["valkey"]
     archived = results("lake")["valkey"]["archiving 1,000,000 entries"]["archive"]
+    drained = results("spark")["valkey"]["reads"]["drain, replies not parsed"]
     many, worker = published["Penstock, publish_many"], consumed["Penstock"]
     return [
-        ("publish_many", "publish", middle(many, "client_us"), middle(many, "server_us")),
-        ("a worker", "consume", middle(worker, "worker_us"), middle(worker, "server_us")),
-        # Of two cores, both busy: Spark's own processes are not told apart from each other.
-        ("the archive, by Spark", "lake", 2e6 / middle(archived, "rate"), 0.0),
+        Step("publish_many", "publish", middle(many, "client_us"), middle(many, "server_us")),
+        Step("a worker", "consume", middle(worker, "worker_us"), middle(worker, "server_us")),
+        # Only rates were measured: two cores had no more to give than this, the server's part included; and one server
+        # process, to a connection that takes in the same replies and does nothing else, no more than that.
+        Step(
+            "the archive, by Spark",
+            "lake, spark",
+            2e6 / middle(archived, "rate"),
+            1e6 / middle(drained, "rate"),
+            at_most=True,
+        ),
     ]
 
 
-TABLES: dict[str, Callable[[], str]] = {"peers": peers, "costs": costs, "cores": cores, "memory": memory}
+TABLES: dict[str, Callable[[], str]] = {
+    "peers": peers, "jobs": jobs, "costs": costs, "cores": cores, "partitions": partitions, "memory": memory
+}  # fmt: skip
 
 
 def _table(head: "tuple[str, ...]", rows: "list[tuple[str, ...]]") -> str:

@@ -4,9 +4,10 @@ from penstock.backend import keys
 
 HEAD = """# Keys
 
-Made from `backend/keys.py` by `make docs`. A topic's stream has exactly the name that you give it. Whatever else
-Penstock keeps of a topic is in keys that begin with `penstock:` and share the topic's slot of a cluster; nothing else
-is ever written.
+Made from `backend/keys.py` by `make docs`. These are all the keys that Penstock writes. Streams of messages have names
+of your choice: a topic's is exactly the one that you give it, lanes and partitions add to it, and the stream manager
+puts dead letters where it is told. Every other key begins with `penstock:`. In a cluster, whatever belongs to a topic
+shares its slot.
 
 `<slot>` is what the server hashes: the topic's own `{tag}`, or its whole name. `<g>` is a group, `<r>` a reader, `<q>`
 a query of Spark, each quoted like a part of a URL.

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from scripts.reference import api, commands, figures, keys
+from scripts.reference import api, commands, examples, figures, keys
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -13,5 +13,6 @@ def made() -> dict[str, str]:
         "docs/reference/api.md": api.page(),
         "docs/reference/cli.md": commands.page(),
         "docs/reference/keys.md": keys.page(),
+        "examples/README.md": examples.page(),
         **figures.pages(),
     }

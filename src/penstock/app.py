@@ -94,6 +94,9 @@ class Penstock:
     ) -> Self:
         """Connect on `async with` to `url`, else $PENSTOCK_URL, else the embedded server; or where `client` does.
 
+        URLs are `redis://`, `rediss://`, `unix://`, `embedded://`, and `redis+sentinel://host:26379/service`, which
+        leads to the primary of the moment, also after a failover. docs/security.md has their forms.
+
         `prefix` goes before every topic name, so that several environments can share a server. Receipts, deliveries,
         letters and events carry the whole name; a name that begins with the prefix already is taken as it is, so both
         forms work wherever a topic is asked for. `logs` is who writes the log: a `Logs()` unless you give your own,
@@ -126,7 +129,7 @@ class Penstock:
         if by_key is not None:
             topics = names_of(whole, partitions or 0)
         for name in topics:
-            keys.check_topic(name)
+            keys.check_named(name)
         plan = None
         if group is None:
             refuse_terms(retry=retry, lease=lease, start=start, options=options)
@@ -155,7 +158,7 @@ class Penstock:
         self,
         queue: str,
         *,
-        group: str = "workers",
+        group: str = keys.JOB_GROUP,
         retry: Retry = Retry(),  # noqa: B008 - frozen
         lease: timedelta = LEASE,
         lanes: Mapping[Priority, str] | None = None,

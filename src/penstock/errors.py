@@ -2,6 +2,7 @@
 
 PenstockError
 ├── ConfigurationError            an option, URL or name is wrong; also a ValueError
+│   └── CannotListenError         another process listens there, or the address is none of this machine's
 ├── EmbeddedServerError           the private server did not start or did not stay up
 ├── SetupError                    something that has to be installed is missing or unfit: Java, an extra
 ├── ServerError                   the server cannot serve us now
@@ -10,7 +11,7 @@ PenstockError
 │   ├── ServerTooOldError         older than Redis 7.0 or Valkey 7.2
 │   ├── ServerBusyError           it reads its data from disk, runs a long script, or moves slots; wait
 │   ├── ServerReadOnlyError       we talk to a replica, or to a server that refuses writes
-│   └── ServerOutOfMemoryError    maxmemory is reached; settling still works
+│   └── ServerOutOfMemoryError    maxmemory is reached; reading and settling still work
 ├── TopicError                    the key is not what a topic must be
 │   ├── WrongKeyTypeError         another kind of value lives at that key
 │   ├── GroupMissingError         the stream or its group vanished, or never existed
@@ -60,6 +61,10 @@ class ConfigurationError(PenstockError, ValueError):
     """An option, URL or name cannot work. Nothing was sent; fix the call."""
 
 
+class CannotListenError(ConfigurationError):
+    """This machine lets nobody listen there: another process does, or the address is none of its own."""
+
+
 class EmbeddedServerError(PenstockError):
     """The embedded server could not be started or reached; the text ends with its last log lines."""
 
@@ -96,7 +101,10 @@ class ServerReadOnlyError(ServerError):
 
 
 class ServerOutOfMemoryError(ServerError):
-    """The server is at `maxmemory` and refuses to store more. Nothing was written; settling still works."""
+    """The server is at `maxmemory` and refuses to store more. Nothing was written.
+
+    Workers still start, read and settle; that alone makes no room, for settled entries stay as `Retention` says.
+    """
 
 
 class TopicError(PenstockError):

@@ -4,18 +4,33 @@ A number is given only where it is known: what cannot be known, or only roughly,
 of knowledge.
 """
 
-import asyncio
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
+from difflib import get_close_matches
 from typing import Literal
 
 from msgspec import Struct
 
 from penstock.backend.base import StreamBackend
-from penstock.backend.facts import GroupFacts, TopicFacts, position
-from penstock.errors import GroupMissingError, TopicError
+from penstock.backend.entry import Pin
+from penstock.backend.facts import GroupFacts, Reader, TopicFacts, position, written_at
+from penstock.backend.in_turn import in_turn
+from penstock.errors import ConfigurationError, GroupMissingError, TopicError
 
-_AT_ONCE = 16
+__all__ = [
+    "ConsumerView",
+    "GroupView",
+    "Lag",
+    "Overview",
+    "Pin",
+    "TopicView",
+    "age_of",
+    "group_missing",
+    "lag_of",
+    "resembling",
+    "view",
+]
+
 _FIRST_STREAMS = datetime(2010, 1, 1, tzinfo=UTC)
 """Nobody had a stream then: an id that would be older is no time, but was made by hand."""
 
@@ -71,17 +86,11 @@ class GroupView(Struct, frozen=True):
     read: int | None = None
     """How many of the topic's `published` the group was given; None if the server lost count."""
 
+    read_by: Reader = "workers"
+    """`sequence` and `cursor` have no consumers by nature."""
 
-class Pin(Struct, frozen=True):
-    """Who keeps a topic from being trimmed any further."""
-
-    kind: Literal["group", "cursor", "nobody"]
-    """`nobody`: no group and no cursor reads the topic, so all of it is kept for whoever comes first."""
-
-    name: str | None
-
-    since: datetime | None
-    """When the oldest entry was published that it still needs; None if its id does not tell."""
+    holder: str | None = None
+    """Of a sequence: who has the turn; None if nobody has."""
 
 
 class TopicView(Struct, frozen=True):
@@ -130,28 +139,38 @@ class Overview:
 
     async def topics(self) -> tuple[TopicView, ...]:
         """Every topic that is registered, by name. One that cannot be looked at says why, beside the others."""
-        names = await self._backend.topics()
-        found: list[TopicView] = []
-        for start in range(0, len(names), _AT_ONCE):
-            found += await asyncio.gather(*(self._seen(name) for name in names[start : start + _AT_ONCE]))
-        return tuple(found)
+        return tuple(await in_turn(await self._backend.topics(), self.seen))
 
     async def topic(self, name: str) -> TopicView:
         """This topic, registered or not."""
         return view(await self._backend.inspect(name))
 
-    async def group(self, topic: str, group: str) -> GroupView:
-        """This group; `GroupMissingError` if there is none of that name."""
-        for found in (await self.topic(topic)).groups:
-            if found.name == group:
-                return found
-        raise GroupMissingError(f"topic {topic!r} has no group {group!r}: a worker of that group creates it")
-
-    async def _seen(self, name: str) -> TopicView:
+    async def seen(self, name: str) -> TopicView:
+        """This topic; if it cannot be looked at, it says why, or that it has no name of a topic."""
         try:
             return await self.topic(name)
-        except TopicError as error:
+        except (TopicError, ConfigurationError) as error:
             return TopicView(name, None, exists=True, problem=str(error))
+
+    async def group(self, topic: str, group: str) -> GroupView:
+        """This group; `GroupMissingError` if there is none of that name."""
+        groups = {found.name: found for found in (await self.topic(topic)).groups}
+        if group not in groups:
+            raise group_missing(topic, group, groups)
+        return groups[group]
+
+
+def group_missing(topic: str, group: str, known: Iterable[str]) -> GroupMissingError:
+    """That there is no such group, and which there are."""
+    others = ", ".join(map(repr, sorted(known)))
+    has = f"only {others}" if others else "nor any other"
+    return GroupMissingError(f"topic {topic!r} has no group {group!r}, {has}: a worker of that group creates it")
+
+
+def resembling(name: str, known: Iterable[str]) -> str:
+    """A question to who may have misspelt a name; nothing if none of those that are known is like it."""
+    near = get_close_matches(name, known, n=1)
+    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def view(facts: TopicFacts) -> TopicView:
@@ -194,6 +213,8 @@ def _group(group: GroupFacts) -> GroupView:
         last_delivered=group.last_delivered,
         consumers=tuple(ConsumerView(one.name, one.pending, one.idle) for one in group.consumers),
         read=group.entries_read,
+        read_by=group.read_by,
+        holder=group.turn.holder if group.turn is not None and group.turn.is_held else None,
     )
 
 
@@ -226,8 +247,8 @@ def lag_of(
 
 
 def _settled(topic: TopicFacts) -> str | None:
-    ids = [group.oldest_pending or group.last_delivered for group in topic.groups] + list(topic.cursors.values())
-    return min(ids, key=_order, default=None)
+    ids = [group.oldest_pending or group.last_delivered for group in topic.groups]
+    return min((*ids, *map(topic.done_upto, topic.cursors)), key=_order, default=None)
 
 
 def _order(id: str) -> tuple[int, int]:
@@ -254,7 +275,8 @@ def _pinning_groups(topic: TopicFacts) -> Iterable[tuple[tuple[int, int], Pin]]:
 
 
 def _pinning_cursors(topic: TopicFacts) -> Iterable[tuple[tuple[int, int], Pin]]:
-    for name, id in topic.cursors.items():
+    for name in topic.cursors:
+        id = topic.done_upto(name)
         place = _order(id)
         if place < position(topic.last_id):
             behind = place < position(topic.first_id or "0-0")
@@ -269,8 +291,5 @@ def age_of(id: str, now: datetime) -> timedelta | None:
 
 def _time(id: str) -> datetime | None:
     """When the entry was published, if its id tells."""
-    try:
-        published = datetime.fromtimestamp(position(id)[0] / 1000, UTC)
-    except (ValueError, OverflowError, OSError):
-        return None
-    return published if published >= _FIRST_STREAMS else None
+    published = written_at(id)
+    return published if published is not None and published >= _FIRST_STREAMS else None

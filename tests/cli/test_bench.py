@@ -1,5 +1,7 @@
 """`penstock bench`: a measurement of the user's own server that leaves no trace."""
 
+import re
+
 import pytest
 import redis
 
@@ -10,7 +12,7 @@ from penstock.cli.servers import Server
 from penstock.errors import PublishError, TopicError
 from tests.support.command_line import CommandLine
 
-FEW = ("--messages", "300", "--rounds", "2", "--size", "50")
+FEW = ("--messages", "5000", "--rounds", "2", "--size", "50")
 
 
 def everything(client: redis.Redis) -> dict[bytes, bytes]:
@@ -26,7 +28,31 @@ def test_all_ways_are_measured_and_nothing_is_left_behind(penstock: CommandLine,
     assert [row["what"] for row in rows] == ["publish"] * 3 + ["consume"] * 2
     assert all(row["rate"] > 0 and row["low"] <= row["of_raw"] <= row["high"] for row in rows)
     assert [row["of_raw"] for row in rows if "X" in row["way"]] == [1.0, 1.0]
-    assert "publish_many" in penstock("bench", *FEW, "-o", "table").out
+
+
+def test_few_messages_are_told_to_mean_little_and_fewer_are_refused(
+    penstock: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = r"5,000 messages took \d+ ms in the fastest of these, .* to mean much: give --messages \d+ or more"
+    for shortest, is_told in ((100.0, True), (0.0, False)):
+        monkeypatch.setattr("penstock.cli.bench._SHORTEST_SECONDS", shortest)
+        done = penstock("bench", *FEW, "-o", "table")
+        assert "publish_many" in done.out
+        assert bool(re.search(told, done.err)) is is_told
+    assert "at least 5,000, not 4,999" in penstock.refused("bench", "--messages", "4999", code=2)
+
+
+def test_what_comes_first_is_not_timed_on_any_side() -> None:
+    now = 0.0
+    watch = bench_sides.Stopwatch(2, lambda: now)
+    for _ in range(bench_sides.WARM):
+        now += 100
+        assert not watch.tick(None)
+    ended = []
+    for _ in range(2):
+        now += 0.5
+        ended.append(watch.tick(None))
+    assert (ended, watch.rate) == ([False, True], 2.0)
 
 
 def test_every_message_is_written_and_settled(penstock: CommandLine, client: redis.Redis) -> None:
@@ -52,8 +78,8 @@ def test_every_message_is_written_and_settled(penstock: CommandLine, client: red
 
         patch.setattr(bench, "consume_raw", raw)
         patch.setattr(bench, "consume", ours)
-        penstock("bench", "--messages", "2500", "--rounds", "1")
-    assert list(seen.values()) == [2500, 2500]
+        penstock("bench", "--messages", "5000", "--rounds", "1")
+    assert list(seen.values()) == [5000 + bench_sides.WARM] * 2
 
 
 @pytest.mark.parametrize("key", ["mine", keys.dead("mine")])
@@ -80,7 +106,3 @@ def test_a_measurement_that_fails_cleans_up_too(
 @pytest.mark.parametrize("option", ["--messages", "--rounds", "--size"])
 def test_bad_usage_is_one_line(penstock: CommandLine, option: str) -> None:
     assert option in penstock.refused("bench", option, "0", code=2)
-
-
-def test_an_unreachable_server_is_exit_code_4(unreachable: CommandLine) -> None:
-    unreachable.refused("bench", code=4)

@@ -2,7 +2,6 @@
 
 import os
 import re
-import select
 import signal
 import subprocess
 import sys
@@ -14,65 +13,25 @@ from pathlib import Path
 import pytest
 
 import penstock
+from tests.support.command_line import CommandLine
+from tests.support.started import Started
 
 COMMAND = [sys.executable, "-c", "from penstock.cli.main import main; main()"]
 DEADLINE = 30.0
 
 
-def run(*arguments: str, environment: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*COMMAND, *arguments],
-        env={**os.environ, **(environment or {})},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE,
-        check=False,
-    )
-
-
-class Up:
-    """A running `penstock up`, read line by line."""
-
-    def __init__(self, process: "subprocess.Popen[str]") -> None:
-        self.process = process
-        self.seen = ""
-
-    def read_until(self, text: str) -> str:
-        assert self.process.stdout is not None
-        deadline = time.monotonic() + DEADLINE
-        while text not in self.seen:
-            ready, _, _ = select.select([self.process.stdout], [], [], max(0.0, deadline - time.monotonic()))
-            chunk = os.read(self.process.stdout.fileno(), 65536).decode() if ready else ""
-            assert chunk, f"never said {text!r}, but: {self.seen}"
-            self.seen += chunk
-        return self.seen
-
-    def value(self, label: str) -> str:
-        found = re.search(rf"^  {label} +(\S+)", self.seen, re.MULTILINE)
-        assert found is not None, self.seen
-        return found[1]
-
-    def finish(self) -> tuple[int, str, str]:
-        stdout, stderr = self.process.communicate(timeout=DEADLINE)
-        return self.process.returncode, self.seen + stdout, stderr
-
-
 @contextmanager
-def running(*arguments: str) -> Iterator[Up]:
-    with subprocess.Popen(
-        [*COMMAND, "up", *arguments],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        try:
-            up = Up(process)
-            up.read_until("Ctrl-C to stop.")
-            yield up
-        finally:
-            process.kill()
+def running(*arguments: str) -> Iterator[Started]:
+    """A `penstock up` that has said where its server is."""
+    with Started("up", *arguments) as up:
+        up.until("Ctrl-C to stop.")
+        yield up
+
+
+def value(up: Started, label: str) -> str:
+    found = re.search(rf"^  {label} +(\S+)", up.out, re.MULTILINE)
+    assert found is not None, up.out
+    return found[1]
 
 
 def wait_until(condition: Callable[[], bool]) -> bool:
@@ -97,57 +56,67 @@ def test_the_installed_command_tells_its_version() -> None:
     assert done.stdout == f"penstock {penstock.__version__}\n"
 
 
-def test_help_lists_every_command_with_a_line_about_it() -> None:
-    done = run("--help")
-    assert done.returncode == 0
-    assert re.search(r"up +Run the embedded Valkey server until Ctrl-C", done.stdout)
-    assert run().stdout == done.stdout
+def test_help_lists_every_command_with_a_line_about_it(nowhere: CommandLine) -> None:
+    done = nowhere("--help")
+    assert re.search(r"up +Run the embedded Valkey server until Ctrl-C", done.out)
+    assert nowhere() == done
+
+
+def test_help_fills_its_lines_and_its_table_of_exit_codes_fits_a_terminal(nowhere: CommandLine) -> None:
+    codes = nowhere("--help", columns=80).out.partition("Exit codes:\n")[2].partition("\n\n")[0]
+    assert all(re.match(r" +[0-9]+  [a-zA-Z]", line) for line in codes.splitlines()), codes
+    wide = nowhere("get", "--help", columns=200).out
+    assert "on every known topic unless given. Only where topics are named, a UUID" in wide
 
 
 @pytest.mark.parametrize(
-    ("arguments", "complaint"),
+    ("arguments", "complaint", "explained"),
     [
-        (("nonsense",), 'Unknown command "nonsense"'),
-        (("up", "--nonsense"), "--nonsense"),
-        (("up", "extra"), "extra"),
-        (("up", "--dir"), "--dir"),
-        (("up", "--ephemeral", "--dir", "x"), "--ephemeral keeps nothing, so it cannot go with --dir"),
+        (("nonsense",), 'Unknown command "nonsense"', "penstock --help"),
+        (("up", "--dir"), "--dir", "penstock up --help"),
+        (("up", "--ephemeral", "--dir", "x"), "--ephemeral keeps nothing, so it cannot go", "penstock up --help"),
+        (("group", "info", "orders"), "GROUP requires an argument", "penstock group info --help"),
+        (("top", "--every", "0"), "2d or '90 minutes'. See: ", "penstock top --help"),
+        (("group", "inof"), 'Unknown command "inof"', "penstock group --help"),
     ],
 )
-def test_bad_usage_is_one_line_and_exit_code_2(arguments: tuple[str, ...], complaint: str) -> None:
-    done = run(*arguments)
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert re.fullmatch(r"penstock: [^\n]+ See: penstock --help\n", done.stderr)
-    assert complaint in done.stderr
+def test_bad_usage_says_where_to_find_out_more(
+    nowhere: CommandLine, arguments: tuple[str, ...], complaint: str, explained: str
+) -> None:
+    said = nowhere.refused(*arguments, code=2)
+    assert said.endswith(f" See: {explained}\n")
+    assert complaint in said
 
 
 def test_a_failure_is_one_line_without_traceback_and_exit_code_1(tmp_path: Path) -> None:
     occupied = tmp_path / "file"
     occupied.touch()
-    done = run("up", "--dir", str(occupied))
-    assert done.returncode == 1
-    assert done.stdout == ""
-    assert re.fullmatch(r"penstock: [^\n]+\n", done.stderr)
-    assert str(occupied) in done.stderr
+    with Started("up", "--dir", str(occupied)) as up:
+        done = up.finish()
+    assert (done.code, done.out) == (1, "")
+    assert re.fullmatch(r"penstock: [^\n]+\n", done.err)
+    assert str(occupied) in done.err
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP], ids=lambda number: number.name)
 def test_up_ends_with_exit_code_0_when_asked_to(number: signal.Signals) -> None:
     with running("--ephemeral") as up:
         up.process.send_signal(number)
-        code, stdout, stderr = up.finish()
-    assert (code, stderr) == (0, "")
-    assert stdout.endswith("Stopped.\n")
+        done = up.finish()
+    assert (done.code, done.err) == (0, "")
+    assert done.out.endswith("Stopped.\n")
 
 
 def test_up_goes_on_ignoring_a_hangup_that_nohup_has_it_ignore() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # inherited by what is started now
     try:
-        with running("--ephemeral") as up:
-            status = Path(f"/proc/{up.process.pid}/status").read_text()
-            up.process.send_signal(signal.SIGTERM)
-            assert up.finish()[0] == 0
+        with subprocess.Popen([*COMMAND, "up", "--ephemeral"], stdout=subprocess.PIPE, text=True) as up:
+            assert up.stdout is not None
+            assert up.stdout.readline()
+            status = Path(f"/proc/{up.pid}/status").read_text()
+            up.terminate()
+            up.communicate(timeout=DEADLINE)
+            assert up.returncode == 0
     finally:
         signal.signal(signal.SIGHUP, before)
     ignored = re.search(r"^SigIgn:\s+(\w+)$", status, re.MULTILINE)
@@ -159,12 +128,12 @@ def test_up_serves_on_the_address_that_it_prints_and_leaves_nothing_behind() -> 
     import redis
 
     with running("--ephemeral", "--tcp") as up:
-        directory = Path(up.value("data"))
-        with redis.Redis.from_url(up.value("URL")) as client:
+        directory = Path(value(up, "data"))
+        with redis.Redis.from_url(value(up, "URL")) as client:
             assert client.ping()
         assert directory.is_dir()
-        up.process.send_signal(signal.SIGTERM)
-        assert up.finish()[0] == 0
+        up.process.terminate()
+        assert up.finish().code == 0
     assert wait_until(lambda: not directory.exists())
 
 
@@ -173,35 +142,17 @@ def test_up_keeps_its_data_in_the_directory_it_was_given(tmp_path: Path) -> None
 
     for expected in (None, b"here"):
         with running("--dir", str(tmp_path / "data")) as up:
-            assert up.value("data") == str(tmp_path / "data")
-            with redis.Redis.from_url(up.value("URL")) as client:
+            assert value(up, "data") == str(tmp_path / "data")
+            with redis.Redis.from_url(value(up, "URL")) as client:
                 assert client.get("note") == expected
                 client.set("note", "here")
-            up.process.send_signal(signal.SIGTERM)
-            assert up.finish()[0] == 0
+            up.process.terminate()
+            assert up.finish().code == 0
 
 
 def test_up_says_so_when_its_server_dies() -> None:
     with running("--ephemeral") as up:
-        os.kill(server_pid(up.value("URL").removeprefix("unix://")), signal.SIGKILL)
-        code, _, stderr = up.finish()
-    assert code == 1
-    assert re.fullmatch(r"penstock: the embedded server ended by itself[^\n]+\n", stderr)
-
-
-def test_a_reader_that_leaves_early_is_no_traceback() -> None:
-    reading, writing = os.pipe()
-    os.close(reading)
-    try:
-        done = subprocess.run(
-            [*COMMAND, "up", "--ephemeral"],
-            stdin=subprocess.DEVNULL,
-            stdout=writing,
-            stderr=subprocess.PIPE,
-            text=True,
-            timeout=DEADLINE,
-            check=False,
-        )
-    finally:
-        os.close(writing)
-    assert (done.returncode, done.stderr) == (141, "")
+        os.kill(server_pid(value(up, "URL").removeprefix("unix://")), signal.SIGKILL)
+        done = up.finish()
+    assert done.code == 1
+    assert re.fullmatch(r"penstock: the embedded server ended by itself[^\n]+\n", done.err)

@@ -30,10 +30,17 @@ def test_bash_completes_commands_and_options(nowhere: CommandLine, tmp_path: Pat
     assert "worker" not in completed(script, "wo")
 
 
-@pytest.mark.parametrize(("shell", "begins"), [("zsh", "#compdef penstock"), ("fish", "#")])
-def test_other_shells_get_theirs(nowhere: CommandLine, shell: str, begins: str) -> None:
+@pytest.mark.parametrize(
+    ("shell", "begins", "has"),
+    [
+        ("zsh", "#compdef penstock", '_penstock ]]; then\n  _cyclopts_penstock "$@"\n'),
+        ("fish", "#", "\ncomplete -c penstock -f\n"),
+    ],
+)
+def test_other_shells_get_theirs(nowhere: CommandLine, shell: str, begins: str, has: str) -> None:
     out = nowhere("completion", shell).out
     assert out.startswith(begins)
+    assert has in out
     assert all(word in out for word in ("dead", "replay", "bench"))
 
 

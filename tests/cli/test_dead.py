@@ -1,7 +1,11 @@
 """`penstock dead`: what groups gave up is listed, shown, replayed, edited, and thrown away."""
 
 import asyncio
+import re
+import signal
 import stat
+import sys
+import time
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -15,6 +19,7 @@ from penstock.backend import keys
 from penstock.backend.entry import ClaimedMessage, DeadLetter
 from penstock.message.message import Message
 from tests.support.command_line import CommandLine
+from tests.support.started import Started
 
 NOW = timedelta(0)
 
@@ -70,8 +75,27 @@ def test_a_long_list_says_that_there_is_more(penstock: CommandLine) -> None:
     assert "no use" in penstock("dead", "ls", "orders", terminal=True).out
 
 
-def test_without_letters_the_answer_is_empty(penstock: CommandLine) -> None:
-    assert penstock("dead", "ls").out == penstock("dead", "ls", "orders").out == ""
+def test_a_topic_that_is_not_there_is_exit_code_3(penstock: CommandLine) -> None:
+    for arguments in (
+        ("ls",),
+        ("show", "1-1"),
+        ("replay", "--all"),
+        ("purge", "--all"),
+        ("edit", "1-1", "--body", "1"),
+    ):
+        line = penstock.refused("dead", arguments[0], "nosuch", *arguments[1:], code=3)
+        assert "there is no topic 'nosuch'" in line
+
+
+def test_of_a_topic_that_is_divided_the_partitions_are_named(penstock: CommandLine) -> None:
+    async def divide() -> None:
+        async with Penstock.connect(penstock.url) as app:
+            await app.bus("orders", partitions=4, ordering="key").publish({}, key="k")
+
+    asyncio.run(divide())
+    for verb in (("ls", "orders"), ("replay", "orders", "--all")):
+        line = penstock.refused("dead", *verb, code=3)
+        assert "is divided: its dead letters are those of its partitions, 'orders:p0' to 'orders:p3'" in line
 
 
 def test_one_letter_is_shown_with_its_message(penstock: CommandLine, client: redis.Redis) -> None:
@@ -83,7 +107,7 @@ def test_one_letter_is_shown_with_its_message(penstock: CommandLine, client: red
     client.xadd(keys.dead("orders"), {"junk": b"\xff"}, id=f"{2**60}-0")
     (junk,) = penstock("dead", "show", "orders", f"{2**60}-0").rows
     assert junk["fields"] == {"junk": "\\xff"}
-    assert "has no dead letter" in penstock.refused("dead", "show", "orders", "1-1", code=3)
+    assert "has no dead letter 1-1" in penstock.refused("dead", "show", "orders", "1-1", code=3)
 
 
 def test_a_replay_is_tried_first_and_then_done(penstock: CommandLine, client: redis.Redis) -> None:
@@ -102,6 +126,23 @@ def test_a_replay_is_tried_first_and_then_done(penstock: CommandLine, client: re
     assert client.xlen(keys.dead("orders")) == 3
 
 
+def test_an_interrupted_replay_says_how_far_it_came_and_loses_nothing(
+    penstock: CommandLine, client: redis.Redis
+) -> None:
+    bury(penstock, "mail", range(500))
+    with Started("dead", "replay", "orders", "--all", "--rate", "100", "--yes", url=penstock.url) as running:
+        deadline = time.monotonic() + 20
+        while not client.exists(keys.retry("orders", "mail")) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        running.process.send_signal(signal.SIGINT)
+        done = running.finish()
+    left, given = client.xlen(keys.dead("orders")), client.xlen(keys.retry("orders", "mail"))
+    assert (done.code, left + given, left > 0) == (130, 500, True)
+    told = re.fullmatch(r"penstock: interrupted: about ([0-9]+) of 500 dead letters were replayed, .*\n", done.err)
+    assert told is not None
+    assert given - int(told[1]) in (0, 10)  # it may not have heard of the last ones
+
+
 def test_what_cannot_be_replayed_is_told_and_stays(penstock: CommandLine, client: redis.Redis) -> None:
     bury(penstock, "mail", [1])
     client.xadd(keys.dead("orders"), {"junk": "1"})
@@ -116,12 +157,16 @@ def test_what_cannot_be_replayed_is_told_and_stays(penstock: CommandLine, client
 def test_a_purge_is_tried_first_and_then_done(penstock: CommandLine, client: redis.Redis) -> None:
     ids = bury(penstock, "mail", range(3))
     assert penstock("dead", "purge", "orders", ids[1], code=5).out == (
-        "Would destroy 1 dead letters of 'orders', of group 'mail'\n"
+        "Would destroy 1 dead letter of 'orders', of group 'mail'\n"
     )
     assert client.xlen(keys.dead("orders")) == 3
     assert penstock("dead", "purge", "orders", ids[1], "--yes").rows == [{"topic": "orders", "purged": 1}]
     assert [row["id"] for row in penstock("dead", "ls", "orders").rows] == [ids[0], ids[2]]
-    assert "no such dead letters" in penstock.refused("dead", "purge", "orders", ids[1], "--yes", code=3)
+    for verb in ("purge", "replay"):
+        line = penstock.refused("dead", verb, "orders", ids[0], ids[1], "--yes", code=3)
+        assert f"topic 'orders' has no dead letter {ids[1]}: " in line
+        assert "has no dead letter of this kind" in penstock.refused("dead", verb, "orders", "--group", "x", code=3)
+    assert client.xlen(keys.dead("orders")) == 2
     penstock("dead", "purge", "orders", "--all", "--yes")
     assert client.xlen(keys.dead("orders")) == 0
 
@@ -132,7 +177,11 @@ def test_a_letter_is_edited_by_its_body(penstock: CommandLine, client: redis.Red
     file.write_text('{"n": 20}')
     given = (("--body", '{"n": 10}'), ("--file", str(file)), ("-f", "-"))
     for id, body in zip(ids, given, strict=True):
-        (done,) = penstock("dead", "edit", "orders", id, *body, stdin='{"n": 30}').rows
+        tried = penstock("dead", "edit", "orders", id, *body, code=5, stdin='{"n": 30}')
+        assert (tried.out.startswith("Would deliver dead letter "), tried.out.endswith("'mail' with this body\n")) == (
+            True, True,
+        )  # fmt: skip
+        (done,) = penstock("dead", "edit", "orders", id, *body, "--yes", stdin='{"n": 30}').rows
         assert (done["edited_from"], done["group"], done["id"] != id) == (id, "mail", True)
         last = retried(client, "mail")[-1]
         assert (last[b"id"].decode(), last[b"type"], last[b"key"]) == (done["id"], b"Order", b"k")
@@ -161,9 +210,12 @@ def test_a_letter_is_edited_in_an_editor(penstock: CommandLine, client: redis.Re
     assert penstock("dead", "edit", "orders", id).out == "Nothing was changed.\n"
     acts(editor, "exit 3")
     assert "ended with exit code 3" in penstock.refused("dead", "edit", "orders", id, code=1)
+    acts(editor, 'rm "$2"')
+    assert "left no file" in penstock.refused("dead", "edit", "orders", id, code=1)
     acts(editor, 'echo "{oops" > "$2"')
-    line = penstock.refused("dead", "edit", "orders", id, code=2)
-    kept = Path(line.partition("--file ")[2].partition(". See")[0])
+    told, line = penstock("dead", "edit", "orders", id, code=2).err.splitlines()
+    assert "cannot be read as JSON" in line
+    kept = Path(told.partition("--file ")[2])
     assert kept.read_text() == "{oops\n"
     kept.unlink()
     assert client.xlen(keys.dead("orders")) == 1
@@ -185,8 +237,20 @@ def test_a_message_that_several_groups_gave_up_is_edited_for_one(penstock: Comma
     client.xadd(keys.dead("orders"), {name: value.replace(b'"mail"', b'"other"') for name, value in fields.items()})
     line = penstock.refused("dead", "edit", "orders", id, "--body", "2", code=2)
     assert f"{letter.decode()} (group 'mail')" in line
-    penstock("dead", "edit", "orders", id, "--body", "2", "--group", "other")
+    penstock("dead", "edit", "orders", id, "--body", "2", "--group", "other", "-y")
     assert (len(retried(client, "mail")), len(retried(client, "other"))) == (0, 1)
+
+
+def test_what_was_written_in_an_editor_is_kept_if_it_comes_to_nothing(
+    penstock: CommandLine, client: redis.Redis, editor: Path
+) -> None:
+    (id,) = bury(penstock, "mail", [1])
+    acts(editor, f'echo 2 > "$2"; {Path(sys.executable).with_name("penstock")} dead purge orders --all --yes >&2')
+    told, line = penstock("dead", "edit", "orders", id, code=3).err.splitlines()
+    assert "was replayed or purged meanwhile" in line
+    kept = Path(told.partition("--file ")[2])
+    assert kept.read_text() == "2\n"
+    kept.unlink()
 
 
 @pytest.mark.parametrize(
@@ -195,7 +259,12 @@ def test_a_message_that_several_groups_gave_up_is_edited_for_one(penstock: Comma
         (("replay", "orders"), "say which dead letters"),
         (("purge", "orders", "--yes"), "say which dead letters"),
         (("replay", "orders", "1-1", "--all"), "leave out ids"),
+        (("replay", "orders", "--all", "--rate", "0"), "--rate"),
+        (("replay", "orders", "--all", "--rate", "nan"), "--rate"),
+        (("show", "orders", "1-1", "--dialect", "jobs"), "--dialect"),
         (("ls", "--group", "g"), "name a topic"),
+        (("ls", "--limit", "1"), "name a topic"),
+        (("ls", "--dialect", "flat"), "name a topic"),
         (("ls", "orders", "--limit", "0"), "--limit"),
         (("ls", "orders", "--since", "soon"), "no moment"),
         (("show", "orders"), "ID"),
@@ -212,14 +281,11 @@ def test_what_is_no_json_or_no_file_is_refused(
     for name in ("VISUAL", "EDITOR"):
         monkeypatch.delenv(name, raising=False)
     assert "set $EDITOR" in penstock.refused("dead", "edit", "orders", id, code=2)
+    monkeypatch.setenv("VISUAL", " ")
+    assert "set $EDITOR" in penstock.refused("dead", "edit", "orders", id, code=2)
+    monkeypatch.setenv("EDITOR", 'vi "')
+    assert "cannot be started: No closing quotation" in penstock.refused("dead", "edit", "orders", id, code=1)
     assert "cannot be read as JSON" in penstock.refused("dead", "edit", "orders", id, "--body", "{", code=2)
     assert "No such file" in penstock.refused("dead", "edit", "orders", id, "--file", "/nonexistent", code=2)
     assert "given twice" in penstock.refused("dead", "edit", "orders", id, "--body", "1", "--file", "x", code=2)
     assert client.xlen(keys.dead("orders")) == 1
-
-
-@pytest.mark.parametrize(
-    "arguments", [("ls",), ("ls", "t"), ("show", "t", "1-1"), ("replay", "t", "--all"), ("purge", "t", "--all")]
-)
-def test_an_unreachable_server_is_exit_code_4(unreachable: CommandLine, arguments: tuple[str, ...]) -> None:
-    unreachable.refused("dead", *arguments, code=4)

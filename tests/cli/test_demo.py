@@ -1,8 +1,5 @@
 """The demo: it ends with books that balance, and does not get away with it if they do not."""
 
-import io
-import os
-import re
 import signal
 import subprocess
 import sys
@@ -11,32 +8,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from penstock.cli.demo.archiving import ArchiveFailedError, Archiving
-from penstock.cli.demo.command import perform
 from penstock.cli.demo.sabotage import Sabotage
-from penstock.cli.demo.script import DemoFailedError, Script
+from penstock.cli.demo.script import Script
 from penstock.cli.main import main
+from tests.support.demo import play, table
+from tests.support.started import Started
 
 COMMAND = [sys.executable, "-c", "from penstock.cli.main import main; main()", "demo"]
 FEW = Script(orders=200, archive=False, patience=2)
-
-
-def table(output: str) -> dict[str, tuple[str, str, str]]:
-    """What was expected, what was found, and the verdict, by what it is about."""
-    lines = [re.split(r"\s{2,}", line.strip()) for line in output.splitlines()]
-    return {cells[0]: (cells[1], cells[2], cells[3]) for cells in lines if len(cells) == 4}
-
-
-async def play(script: Script) -> tuple[str, DemoFailedError | None]:
-    """What was shown, and how it failed, if it did."""
-    screen = io.StringIO()
-    try:
-        await perform(script, Console(file=screen, width=100))
-    except DemoFailedError as failure:
-        return screen.getvalue(), failure
-    return screen.getvalue(), None
 
 
 async def test_everything_is_accounted_for() -> None:
@@ -53,7 +34,7 @@ async def test_everything_is_accounted_for() -> None:
         "parcels low: enqueued = done": ("60", "60", "✓"),
     }
     assert "The follower's connection broke after 66 events" in shown
-    assert "The bank is mended: 1 dead letters replayed" in shown
+    assert "The bank is mended: 1 dead letter replayed" in shown
     assert shown.endswith("It does: nothing was lost, and nothing was done twice.\n")
 
 
@@ -97,10 +78,8 @@ async def test_spark_that_cannot_be_installed_is_told_in_the_words_of_the_instal
 
 
 async def test_an_archive_that_fails_is_told_in_its_own_words(tmp_path: Path) -> None:
-    (tmp_path / "lake").mkdir()
-    (tmp_path / "lake" / "else").touch()
     archiving = Archiving("redis://127.0.0.1:1", tmp_path, (), lambda _: None)
-    with pytest.raises(ArchiveFailedError, match=r"exit code 1: .* is no lake and not empty"):
+    with pytest.raises(ArchiveFailedError, match=r"exit code 4: .*cannot connect to redis://127"):
         await archiving.run()
 
 
@@ -130,46 +109,27 @@ def test_without_a_terminal_and_without_input_it_speaks_at_once_and_ends_well() 
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline()
-        assert time.monotonic() - started < 3
+        spoken = time.monotonic()
         shown, complaints = process.communicate(timeout=40)
+    # However slow the machine is: the first word does not come with the last.
+    assert time.monotonic() - spoken > (spoken - started) / 4
     assert (process.returncode, complaints) == (0, "")
     assert "\x1b" not in shown
     assert "It does" in shown
 
 
-@pytest.mark.xdist_group("spark")
-@pytest.mark.timeout(180)
-async def test_spark_has_archived_everything_and_nothing_it_says_spoils_the_view(
-    capfd: pytest.CaptureFixture[str],
-) -> None:
-    shown, failure = await play(Script(orders=200))
-    assert failure is None
-    archived = {what: cells for what, cells in table(shown).items() if what.startswith("lake")}
-    assert archived == {
-        "lake: orders, each once": ("201", "201", "✓"),
-        "lake: changes, each once": ("199", "199", "✓"),
-        "lake: the total of orders = charged": ("21,791", "21,791", "✓"),
-    }
-    assert capfd.readouterr() == ("", "")
-
-
 def test_it_ends_without_a_word_when_nobody_reads_it_any_more() -> None:
-    with subprocess.Popen(
-        [*COMMAND, "--no-archive"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        assert process.stdout.readline()
-        process.stdout.close()
-        assert process.stderr.read() == ""
-        assert process.wait(timeout=20) == 128 + signal.SIGPIPE
+    with Started("demo", "--no-archive") as demo:
+        demo.lines(1)
+        demo.leave()
+        done = demo.finish()
+    assert (done.code, done.err) == (128 + signal.SIGPIPE, "")
 
 
 def test_books_that_do_not_balance_are_exit_code_1() -> None:
-    command = [*COMMAND, "--no-archive", "--orders", "100", "--sabotage", "swallow"]
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=40, check=False)
-    assert done.returncode == 1
-    assert done.stderr == "penstock: the books do not balance: billing: handled = charged, each once\n"
+    with Started("demo", "--no-archive", "--orders", "100", "--sabotage", "swallow") as demo:
+        done = demo.finish()
+    assert (done.code, done.err) == (1, "penstock: the books do not balance: billing: handled = charged, each once\n")
 
 
 def family(pid: int) -> Iterator[int]:
@@ -189,23 +149,14 @@ def is_alive(pid: int) -> bool:
 @pytest.mark.xdist_group("spark")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted_it_leaves_nothing_behind(number: signal.Signals, tmp_path: Path) -> None:
-    with subprocess.Popen(
-        COMMAND,
-        env={**os.environ, "TMPDIR": str(tmp_path)},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        assert process.stdout is not None
-        while "connection broke" not in process.stdout.readline():
-            assert process.poll() is None
-        helpers = list(family(process.pid))
-        process.send_signal(number)
-        shown, complaints = process.communicate(timeout=20)
+    with Started("demo", TMPDIR=str(tmp_path)) as demo:
+        demo.until("connection broke")
+        helpers = list(family(demo.process.pid))
+        demo.process.send_signal(number)
+        done = demo.finish()
     assert helpers
-    assert (process.returncode, complaints) == (128 + number, "")
-    assert shown.endswith(f"Interrupted by {number.name}. Nothing is left running.\n")
+    assert (done.code, done.err) == (128 + number, "")
+    assert done.out.endswith(f"Interrupted by {number.name}. Nothing is left running.\n")
     deadline = time.monotonic() + 5
     while left := [pid for pid in helpers if is_alive(pid)] + list(tmp_path.iterdir()):
         assert time.monotonic() < deadline, left

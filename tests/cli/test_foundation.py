@@ -14,8 +14,8 @@ from unittest import mock
 import pytest
 
 from penstock.cli.confirming import only_tried
-from penstock.cli.moments import moment_of, span_of
-from penstock.cli.printing import print_one, print_rows, printing
+from penstock.cli.moments import due_of, moment_of, span_of
+from penstock.cli.printing import print_one, print_rows
 from penstock.cli.servers import Server
 from penstock.cli.shown import line_of, span_text
 from penstock.cli.usage import UnconfirmedError, UsageError
@@ -37,7 +37,7 @@ def test_contexts_are_added_chosen_listed_and_forgotten(nowhere: CommandLine) ->
     nowhere("context", "rm", "prod")
     assert [(row["name"], row["current"]) for row in nowhere("context", "ls").rows] == [("here", False)]
     assert "there is no context 'prod': there are here" in nowhere.refused("context", "use", "prod", code=3)
-    assert "has no host" in nowhere.refused("context", "add", "x", "redis://", code=1)
+    assert "has no host" in nowhere.refused("context", "add", "x", "redis://", code=2)
     assert "name of letters" in nowhere.refused("context", "add", "a b", "redis://h", code=2)
 
 
@@ -98,8 +98,8 @@ def test_rows_come_in_every_form(capfdbinary: pytest.CaptureFixture[bytes]) -> N
     }  # fmt: skip
     assert printed("raw", capfdbinary).splitlines() == [b"a\t1200\t2026-11-15T08:00:00Z\t90.0\t\xff", b"[b]\t\t\t\t"]
     table = printed("table", capfdbinary).decode()
-    assert "│ a    │ 1,200 │ 2026-11-15 08:00:00Z │ 1m30s │ \\xff │" in table
-    assert "│ [b]  │" in table
+    assert "a     1,200  2026-11-15 08:00:00Z  1m30s  \\xff" in table
+    assert "\n[b] " in table
 
 
 @pytest.mark.parametrize(("form", "expected"), [("json", "[]\n"), ("ndjson", ""), ("csv", "name,n\r\n"), ("raw", "")])
@@ -110,20 +110,14 @@ def test_no_rows_are_an_answer_too(form: str, expected: str, capfd: pytest.Captu
 
 def test_a_table_without_rows_still_has_its_head(capfd: pytest.CaptureFixture[str]) -> None:
     print_rows([], "table", ("name", "n"))
-    assert "┃ name ┃ n ┃" in capfd.readouterr().out
+    assert capfd.readouterr().out.startswith("name  n\n")
 
 
 def test_one_thing_is_one_object_or_its_facts_beneath_each_other(capfd: pytest.CaptureFixture[str]) -> None:
     print_one({"name": "a", "n": 1}, "json")
     assert json.loads(capfd.readouterr().out) == {"name": "a", "n": 1}
     print_one({"name": "a", "length": 1000}, "table")
-    assert "│ length │ 1,000 │" in capfd.readouterr().out
-
-
-def test_a_live_table_shows_each_row_at_once(capfd: pytest.CaptureFixture[str]) -> None:
-    with printing("table", ("id", "text"), live=True) as printer:
-        printer.write({"id": "17-0", "text": "two\nlines"})
-        assert capfd.readouterr().out == "id  text\n17-0  two\\nlines\n"
+    assert "\nlength  1,000\n" in capfd.readouterr().out
 
 
 def test_nothing_that_is_shown_is_obeyed_by_the_terminal() -> None:
@@ -133,13 +127,19 @@ def test_nothing_that_is_shown_is_obeyed_by_the_terminal() -> None:
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [("500ms", 0.5), ("10s", 10), ("1h30m", 5400), ("1.5h", 5400), ("2d", 172_800), ("1w", 604_800), ("1h 5m", 3900)],
-)
+    [
+        ("500ms", 0.5), ("10s", 10), ("1h30m", 5400), ("1.5h", 5400), ("2d", 172_800), ("1w", 604_800), ("1h 5m", 3900),
+        ("1 hour", 3600), ("90 minutes", 5400), ("1 day", 86_400), ("2 Weeks", 1_209_600), ("10min", 600), ("5 sec", 5),
+        ("1hr 2mins 3secs", 3723), ("20 milliseconds", 0.02), ("10M", 600), (" 5 s ", 5),
+    ],
+)  # fmt: skip
 def test_spans_are_read_as_people_write_them(text: str, seconds: float) -> None:
     assert span_of(text) == timedelta(seconds=seconds)
 
 
-@pytest.mark.parametrize("text", ["", "10", "10 parsecs", "-5m", "5m!", "m"])
+@pytest.mark.parametrize(
+    "text", ["", "10", "10 parsecs", "-5m", "5m!", "m", "1h30", "an hour", "5 mss", "1 0m", "5m\n!", "٥m"]
+)
 def test_what_is_no_span_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is no span of time: write it like"):
         span_of(text)
@@ -168,16 +168,69 @@ def in_utc() -> Iterator[None]:
         ("07:30", NOW - timedelta(minutes=30)),
         ("yesterday", datetime(2026, 11, 14, tzinfo=UTC)),
         ("today", datetime(2026, 11, 15, tzinfo=UTC)),
+        ("2 hours ago", NOW - timedelta(hours=2)),
+        ("1 Day Ago", NOW - timedelta(days=1)),
+        ("7:30", NOW - timedelta(minutes=30)),
+        ("2026-11-14 8:00", NOW - timedelta(days=1)),
+        ("2026-11-14t08:00z", NOW - timedelta(days=1)),
+        ("NOW", NOW),
     ],
 )
 def test_moments_are_read_as_people_write_them(text: str, moment: datetime, in_utc: None) -> None:
     assert moment_of(text, NOW) == moment
 
 
-@pytest.mark.parametrize("text", ["", "soon", "2026-13-01", "10", "99999999w"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "soon",
+        "2026-13-01",
+        "10",
+        "99999999w",
+        "8:00pm",
+        "an hour ago",
+        "monday",
+        "+10m ago",
+        "25:00",
+        "ago",
+        "9999-12-31T23:59-12:00",
+        "8:00\nago",
+    ],
+)
 def test_what_is_no_moment_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is no moment: write it like"):
         moment_of(text, NOW)
+
+
+@pytest.mark.parametrize(
+    ("text", "due"),
+    [
+        ("now", NOW),
+        ("10m", NOW + timedelta(minutes=10)),
+        ("2 hours", NOW + timedelta(hours=2)),
+        ("+10m", NOW + timedelta(minutes=10)),
+        ("8:30", NOW + timedelta(minutes=30)),
+        ("07:30", NOW + timedelta(hours=23, minutes=30)),
+        ("08:00", NOW),
+        ("tomorrow", datetime(2026, 11, 16, tzinfo=UTC)),
+        ("2026-11-16T08:00Z", NOW + timedelta(days=1)),
+    ],
+)
+def test_a_moment_to_come_is_counted_from_now_on(text: str, due: datetime, in_utc: None) -> None:
+    assert due_of(text, NOW) == due
+
+
+@pytest.mark.parametrize("text", ["-10m", "10m ago", "yesterday", "today", "2026-11-15T07:59Z"])
+def test_a_moment_to_come_that_is_past_is_refused(text: str, in_utc: None) -> None:
+    with pytest.raises(ValueError, match="is past, it was 2026-11-1"):
+        due_of(text, NOW)
+
+
+@pytest.mark.parametrize("text", ["", "soon", "10", "99999999w", "8:00pm"])
+def test_what_is_no_moment_to_come_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="is no moment to come: write it like"):
+        due_of(text, NOW)
 
 
 @pytest.mark.parametrize(
@@ -192,10 +245,6 @@ def test_what_needs_a_yes_says_what_it_would_do_and_changes_nothing(capsys: pyte
     with pytest.raises(UnconfirmedError, match="add --yes"):
         only_tried("delete 3 entries of 'orders'", "redeliver 2 to group 'mail'")
     assert capsys.readouterr().out == "Would delete 3 entries of 'orders'\nWould redeliver 2 to group 'mail'\n"
-
-
-def test_a_server_that_cannot_be_reached_is_one_line_and_exit_code_4(unreachable: CommandLine) -> None:
-    assert "nobody" in unreachable.refused("cron", "ls", "chores", code=4)
 
 
 def test_a_command_without_a_server_starts_none(nowhere: CommandLine, tmp_path: Path) -> None:

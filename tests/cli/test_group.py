@@ -8,7 +8,10 @@ import pytest
 import redis
 
 from penstock import Delivery, Penstock
+from penstock.backend import keys
 from penstock.events import DeadLettered, Event, Trouble
+from penstock.message.message import Message
+from penstock.message.wire import Wire
 from tests.support.command_line import CommandLine
 
 DAY_MS = 86_400_000
@@ -55,7 +58,12 @@ def test_held_entries_are_listed(penstock: CommandLine, client: redis.Redis, ord
         (orders[1], "w1", False, False), (orders[2], "w1", False, False), (orders[3], "w2", False, True),
         (retried, "w1", True, False),
     ]  # fmt: skip
-    assert [row["entry_id"] for row in penstock("group", "pending", "orders", "billing", "-n", "2").rows] == orders[1:3]
+    assert [row["entry_id"] for row in penstock("group", "pending", "orders", "billing", "--limit", "4").rows] == [
+        *orders[1:4], retried,
+    ]  # fmt: skip
+    some = penstock("group", "pending", "orders", "billing", "--limit", "2")
+    assert [row["entry_id"] for row in some.rows] == orders[1:3]
+    assert "there are more than these 2: --limit" in some.err
     only = penstock("group", "pending", "orders", "billing", "--consumer", "w2").rows
     assert [row["entry_id"] for row in only] == [orders[3]]
     assert penstock("group", "pending", "orders", "billing", "--consumer", "nobody").out == ""
@@ -152,11 +160,13 @@ async def test_a_worker_that_runs_is_given_everything_again_and_misses_nothing(p
 def test_what_a_dead_consumer_holds_is_claimed_only_with_yes(
     penstock: CommandLine, client: redis.Redis, orders: list[str]
 ) -> None:
-    assert "do nothing: no entry was held for 30.0s" in penstock("group", "claim", "orders", "billing", code=5).out
+    for yes in ((), ("--yes",)):
+        told = penstock("group", "claim", "orders", "billing", *yes).out
+        assert told == "Nothing to do: no entry was held for 30.0s without being touched\n"
     client.xclaim("orders", "billing", "w1", 0, orders[1:3], idle=40_000, justid=True)
     tried = penstock("group", "claim", "orders", "billing", code=5)
     assert tried.out == "Would redeliver 2 entries that consumer 'w1' holds\n"
-    assert "do nothing" in penstock("group", "claim", "orders", "billing", "--consumer", "w2", code=5).out
+    assert "Nothing to do" in penstock("group", "claim", "orders", "billing", "--consumer", "w2").out
     done = penstock("group", "claim", "orders", "billing", "--yes")
     assert done.out == "2 entries of 'orders' are free for the workers of group 'billing'\n"
 
@@ -174,7 +184,9 @@ def test_what_a_dead_consumer_holds_is_claimed_only_with_yes(
         (("group", "ls", "nowhere"), 3, "there is no topic"),
         (("group", "info", "orders", "nobody"), 3, "has no group 'nobody'"),
         (("group", "pending", "orders", "nobody"), 3, "has no group 'nobody'"),
-        (("group", "pending", "orders", "billing", "-n", "0"), 2, "--max is a number"),
+        (("group", "pending", "orders", "billing", "--limit", "0"), 2, "--limit"),
+        (("group", "resume", "orders", "nobody"), 3, "has no group 'nobody'"),
+        (("group", "resume", "nowhere", "g"), 3, "has no group 'g'"),
         (("group", "reset", "orders", "billing"), 2, "--to"),
         (("group", "reset", "orders", "billing", "--to", "soon"), 2, "'soon' is no place"),
         (("group", "reset", "orders", "nobody", "--to", "earliest", "--yes"), 3, "has no group"),
@@ -191,14 +203,6 @@ def test_wrong_arguments_and_what_is_not_there(
     assert complaint in penstock.refused(*arguments, code=code)
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [("ls", "t"), ("info", "t", "g"), ("pending", "t", "g"), ("reset", "t", "g", "--to", "earliest"), ("rm", "t", "g")],
-)
-def test_a_server_that_cannot_be_reached_is_exit_code_4(unreachable: CommandLine, arguments: tuple[str, ...]) -> None:
-    unreachable.refused("group", *arguments, code=4)
-
-
 @pytest.mark.parametrize("place", ["+2h", "99999999999999999-0"])
 def test_a_group_is_not_moved_beyond_the_end_where_it_would_pass_by_what_comes(
     penstock: CommandLine, client: redis.Redis, orders: list[str], place: str
@@ -207,3 +211,49 @@ def test_a_group_is_not_moved_beyond_the_end_where_it_would_pass_by_what_comes(
     for yes in ((), ("--yes",)):
         assert "yet to come" in penstock.refused("group", "reset", "orders", "billing", "--to", place, *yes, code=2)
     assert client.xinfo_groups("orders") == before
+
+
+def test_a_group_is_put_to_a_moment_since_which_nothing_came(penstock: CommandLine, client: redis.Redis) -> None:
+    client.xadd("orders", {"n": "1"}, "1700000000000-0")
+    client.xadd("orders", {"n": "2"}, "1700000000000-5")
+    client.xgroup_create("orders", "billing", "0")
+    assert "Would leave out 2 entries" in penstock("group", "reset", "orders", "billing", "--to", "10m", code=5).out
+    penstock("group", "reset", "orders", "billing", "--to", "10m", "--yes")
+    assert client.xinfo_groups("orders")[0]["last-delivered-id"] == b"1700000000000-5"
+    client.xdel("orders", "1700000000000-5")
+    told = penstock("group", "reset", "orders", "billing", "--to", "latest").out
+    assert told.startswith("Nothing to do: group 'billing'"), "it is at the end, though what was there is deleted"
+    assert [one["name"] for one in client.xinfo_groups("orders")] == [b"billing"], "who only looks adds no group"
+
+
+def test_a_group_is_put_behind_a_message_that_others_wrote(penstock: CommandLine, client: redis.Redis) -> None:
+    id = "3f2504e0-4f89-41d3-9a0c-0305e82c3301"
+    for one in (id, "3f2504e0-4f89-41d3-9a0c-0305e82c3302"):
+        parts = Wire("cloudevents").pack(Message({}, id=one), "orders")
+        client.xadd("orders", dict(zip(parts[::2], parts[1::2], strict=True)))
+    client.xgroup_create("orders", "billing", "$")
+    command = ("group", "reset", "orders", "billing", "--to", id)
+    assert "no entry has this id" in penstock.refused(*command, code=3)
+    assert "Would redeliver 1 entry" in penstock(*command, "--dialect", "cloudevents", code=5).out
+
+
+def test_a_place_between_two_entries_is_the_same_to_groups_and_to_cursors(
+    penstock: CommandLine, client: redis.Redis
+) -> None:
+    for id in ("3-0", "7-0"):
+        client.xadd("orders", {"payload": "1"}, id=id)
+    client.xgroup_create("orders", "billing", "0")
+    client.hset(keys.cursors("orders"), "lake", "0-0")
+    for what, name in (("group", "billing"), ("cursor", "lake")):
+        assert penstock(what, "reset", "orders", name, "--to", "3-5", "--yes").out.endswith("goes on behind 3-0\n")
+
+
+async def test_a_sequential_reader_is_not_said_to_be_reset(penstock: CommandLine) -> None:
+    async with Penstock.connect(penstock.url) as app, app.changes("orders", of=dict, reader="ledger") as changes:
+        for number in range(3):
+            await app.bus("orders").publish({"n": number})
+        await (await changes.recv()).ack()
+    for yes in ([], ["--yes"]):
+        words = ("group", "reset", "orders", "ledger", "--to", "latest", *yes)
+        said = await asyncio.to_thread(penstock.refused, *words, code=1)
+        assert "is a sequential reader, whose place only it can move" in said

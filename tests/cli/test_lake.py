@@ -2,7 +2,6 @@
 
 import csv
 import json
-import os
 import shlex
 import subprocess
 import sys
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 
 from penstock.backend import keys
 from penstock.backend.embedded import EmbeddedServer
@@ -18,22 +18,19 @@ from penstock.lake import Commit, Lake, Reached, tables
 from penstock.message.ids import new_id
 from tests.lake.burying import Letter, after, bury
 from tests.lake.pouring import START, Row, pour
-
-COMMAND = [sys.executable, "-c", "from penstock.cli.main import main; main()"]
+from tests.support.command_line import CommandLine
+from tests.support.servers import Server
+from tests.support.started import Started
 
 
 def run(*arguments: str, code: int = 0) -> str:
     """What `penstock lake` prints; on stderr, if it fails."""
-    return penstock("lake", *arguments, code=code)
+    return run_any("lake", *arguments, code=code)
 
 
-def penstock(*arguments: str, code: int = 0) -> str:
-    done = subprocess.run(
-        [*COMMAND, *arguments], env={**os.environ, "COLUMNS": "120"}, stdin=subprocess.DEVNULL, capture_output=True,
-        text=True, timeout=50, check=False,
-    )  # fmt: skip
-    assert done.returncode == code, done.stderr
-    return done.stderr if code else done.stdout
+def run_any(*arguments: str, code: int = 0) -> str:
+    done = CommandLine(None, Path("/nowhere"))(*arguments, code=code)
+    return done.err if code else done.out
 
 
 @pytest.fixture
@@ -54,7 +51,7 @@ def test_a_query_answers_in_every_form(lake: str) -> None:
     assert list(csv.reader(run("query", sql, "--lake", lake, "-o", "csv").splitlines())) == [
         ["topic", "n"], ["orders", "1500"],
     ]  # fmt: skip
-    assert "│ orders │ 1,500 │" in run("query", sql, "--lake", lake, "-o", "table")
+    assert "\norders  1,500" in run("query", sql, "--lake", lake, "-o", "table")
     assert json.loads(run("query", "SELECT count(*) AS n FROM messages", "--lake", lake)) == {"n": 1499}
     assert "syntax error" in run("query", "SELEC", "--lake", lake, code=1)
 
@@ -65,16 +62,18 @@ def test_bytes_are_base64_for_programs(lake: str) -> None:
     assert list(csv.reader(run("query", sql, "--lake", lake, "-o", "csv").splitlines()))[1] == ["/wA=", '["/wA="]']
 
 
-def test_what_is_chosen_may_be_told_by_an_age_as_in_failures(lake: str) -> None:
+def test_what_is_chosen_may_be_told_by_an_age_as_in_failures(lake: str, penstock: CommandLine) -> None:
     age = datetime.now(UTC) - START
-    for days, messages in ((age.days + 2, "1,499"), (1, "0")):
-        chosen = ["--lake", lake, "--id", "r1", "--topic", "orders", "--since", f"{days}d", "--dry-run"]
-        assert run("replay", *chosen).splitlines()[-1].split() == [messages, "in", "all"]
+    chosen = ["lake", "replay", "--lake", lake, "--id", "r1", "--topic", "orders", "--since"]
+    assert penstock(*chosen, f"{age.days + 2}d", code=5).out.splitlines()[-1] == (
+        "Would bring back 1,499 messages in all, each to the topic it came from, for every group"
+    )
+    assert penstock(*chosen, "1d").out == "Nothing to bring back: no message of the lake is meant\n"
 
 
-def test_a_replay_without_pyspark_says_what_to_install(lake: str) -> None:
+def test_a_replay_without_pyspark_says_what_to_install(lake: str, kept_server: Server) -> None:
     code = "import sys; sys.modules['pyspark'] = None; from penstock.cli.main import main; main()"
-    words = ["lake", "replay", "--lake", lake, "--id", "r1", "--dry-run"]
+    words = ["lake", "replay", "--lake", lake, "--id", "r1", "--url", kept_server.url]
     done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr.count("\n")) == (1, 1)
     assert "pip install 'penstock[spark,lake]'" in done.stderr
@@ -85,7 +84,7 @@ def test_the_files_of_a_table_are_all_that_other_readers_need(lake: str) -> None
     assert len(files) == 6
     assert all(Path(file).is_file() for file in files)
     assert run("files", "raw", "--lake", lake, "--topic", "other") == ""
-    assert "it has dead, malformed, raw" in run("files", "cooked", "--lake", lake, code=1)
+    assert "it has dead, malformed, raw" in run("files", "cooked", "--lake", lake, code=3)
     assert "is no lake" in run("files", "raw", "--lake", "/nowhere", code=1)
 
 
@@ -95,7 +94,11 @@ def test_compaction_and_dropping_say_what_they_did(lake: str) -> None:
     )
     summary = [json.loads(line) for line in run("tables", "--lake", lake).splitlines()]
     assert [(row["table"], row["topic"], row["rows"], row["files"]) for row in summary] == [("raw", "orders", 1499, 2)]
-    assert run("drop", "--lake", lake, "--older-than", "1d").startswith("1,499 rows left the lake\n")
+    tried = CommandLine(None, Path("/nowhere"))("lake", "drop", "--lake", lake, "--older-than", "1d", code=5)
+    assert tried.out == "Would take 1,499 rows of days that ended 1d ago out of the lake for good\n"
+    assert run("drop", "--lake", lake, "--older-than", "9999d").startswith("Nothing to drop: the lake has no rows of")
+    assert run("tables", "--lake", lake, "-o", "csv").count("1499") == 1
+    assert run("drop", "--lake", lake, "--older-than", "1d", "--yes").startswith("1,499 rows left the lake\n")
 
 
 def test_the_tables_say_how_far_the_lake_has_come(failing: tuple[str, list[str]]) -> None:
@@ -108,18 +111,35 @@ def test_the_tables_say_how_far_the_lake_has_come(failing: tuple[str, list[str]]
     ]  # fmt: skip
 
 
-def test_a_replay_brings_back_what_its_dry_run_says(lake: str) -> None:
+def test_a_replay_brings_back_what_it_said_that_it_would(lake: str, penstock: CommandLine, client: redis.Redis) -> None:
     chosen = ["--lake", lake, "--id", "r1", "--to", "orders:again", "--where", "seq % 100 = 5"]
-    with EmbeddedServer.start(ephemeral=True) as server:
-        plan = run("replay", *chosen, "--dry-run", "--url", server.url)
-        assert plan.split() == ["10", "2026-03-01", "orders", "5", "2026-03-02", "orders", "15", "in", "all"]
-        run("replay", *chosen, "--url", server.url)
-        run("replay", *chosen, "--url", server.url)
-        import redis
-
-        with redis.Redis.from_url(server.url) as client:
-            found = [int(fields[b"payload"]) for _, fields in client.xrange("orders:again")]
+    assert penstock("lake", "replay", *chosen, code=5).out.splitlines() == [
+        "Would bring back 10 messages of topic 'orders' of 2026-03-01",
+        "Would bring back 5 messages of topic 'orders' of 2026-03-02",
+        "Would bring back 15 messages in all, to topic 'orders:again', for every group",
+    ]
+    assert client.keys() == []
+    for _ in range(2):
+        penstock("lake", "replay", *chosen, "--yes")
+    found = [int(fields[b"payload"]) for _, fields in client.xrange("orders:again")]
     assert found == list(range(5, 1500, 100))
+    client.xgroup_create("orders:again", "billing", "$")
+    alone = penstock("lake", "replay", *chosen, "--group", "billing", code=5).out.splitlines()
+    assert alone[-1] == "Would bring back 15 messages in all, to topic 'orders:again', for group 'billing' alone"
+
+
+def test_a_replay_that_would_be_refused_is_not_said_to_bring_anything(
+    lake: str, penstock: CommandLine, client: redis.Redis
+) -> None:
+    chosen = ["--lake", lake, "--id", "r1", "--to", "orders:again"]
+    for yes in ([], ["--yes"]):
+        said = penstock.refused("lake", "replay", *chosen, "--group", "nobody", *yes, code=3)
+        assert "there is no such topic on the server" in said
+    assert client.keys() == []
+    penstock("lake", "replay", *chosen, "--where", "seq % 100 = 5", "--yes")
+    for yes in ([], ["--yes"]):
+        said = penstock.refused("lake", "replay", *chosen, *yes, code=2)
+        assert "was begun with another selection" in said
 
 
 @pytest.fixture
@@ -171,7 +191,7 @@ def test_the_command_of_a_failure_replays_just_its_messages(failing: tuple[str, 
 
         with redis.Redis.from_url(server.url) as client:
             client.xgroup_create("orders", "billing", mkstream=True)
-            penstock(*arguments, "--url", server.url)
+            run_any(*arguments, "--yes", "--url", server.url)
             found = client.xrange(keys.retry("orders", "billing"))
             assert [fields[b"id"].decode() for _, fields in found] == wanted
             assert client.xlen("orders") == 0
@@ -179,19 +199,35 @@ def test_the_command_of_a_failure_replays_just_its_messages(failing: tuple[str, 
 
 def test_a_message_is_traced_through_lake_and_server(failing: tuple[str, list[str]]) -> None:
     lake, wanted = failing
-    told = [json.loads(line) for line in penstock("trace", wanted[2], "--lake", lake).splitlines()]
+    told = [json.loads(line) for line in run_any("trace", wanted[2], "--lake", lake).splitlines()]
     assert [(one["what"], one["group"]) for one in told] == [
         ("dead", "billing"), ("published", None), ("now", "billing"),
     ]  # fmt: skip
-    assert "is not in the lake" in penstock("trace", new_id(), "--lake", lake, code=3)
+    assert f"letter {told[0]['letter_id']}" in told[0]["detail"]
+    assert "is not in the lake" in run_any("trace", new_id(), "--lake", lake, code=3)
     with EmbeddedServer.start(ephemeral=True) as server:
         import redis
 
         with redis.Redis.from_url(server.url) as client:
             client.xgroup_create("orders", "billing", mkstream=True)
-            run("replay", "--lake", lake, "--id", "r1", "--ids", wanted[2], "--group", "billing", "--url", server.url)
+            run(
+                "replay",
+                "--lake",
+                lake,
+                "--id",
+                "r1",
+                "--ids",
+                wanted[2],
+                "--group",
+                "billing",
+                "--yes",
+                "--url",
+                server.url,
+            )
             arguments = [wanted[2].upper(), "--lake", lake, "--url", server.url, "-o", "csv"]
-            rows = list(csv.DictReader(penstock("trace", *arguments).splitlines()))
+            rows = list(csv.DictReader(run_any("trace", *arguments).splitlines()))
+            nowhere = run_any("trace", new_id(), "--lake", lake, "--url", server.url, code=3)
+    assert f"is not in the lake {lake}, as far as it was archived, nor on the server; " in nowhere
     assert [row["what"] for row in rows] == ["dead", "published", "now", "now"]
     assert rows[-1]["detail"] == "ready to be tried again, replayed as r1"
 
@@ -209,10 +245,9 @@ def test_no_spark_is_loaded_to_look_at_a_lake(failing: tuple[str, list[str]]) ->
 
 def test_a_query_says_how_many_files_it_opened(lake: str) -> None:
     (found,) = sql(lake, "SELECT id FROM raw WHERE seq = 700")
-    done = subprocess.run(
-        [*COMMAND, "lake", "query", f"SELECT seq FROM raw WHERE id = '{found['id']}'", "--lake", lake, "--verbose"],
-        capture_output=True, text=True, timeout=50, check=True,
-    )  # fmt: skip
-    assert json.loads(done.stdout) == {"seq": 700}
+    words = ("lake", "query", f"SELECT seq FROM raw WHERE id = '{found['id']}'", "--lake", lake, "--verbose")
+    with Started(*words) as asking:
+        done = asking.finish()
+    assert done.rows == [{"seq": 700}]
     # Its own, and one that has an old message once more.
-    assert done.stderr == "2 of 6 files of the lake were opened\n"
+    assert (done.code, done.err) == (0, "2 of 6 files of the lake were opened\n")

@@ -2,7 +2,6 @@
 
 import asyncio
 
-import pytest
 import redis
 
 from penstock import Penstock
@@ -36,15 +35,25 @@ def test_topics_are_listed_with_what_holds_them_up(penstock: CommandLine, client
     assert "problem" in table
 
 
-@pytest.mark.parametrize("arguments", [("ls", "extra"), ("ls", "-o", "xml")])
-def test_wrong_arguments(penstock: CommandLine, arguments: tuple[str, ...]) -> None:
-    penstock.refused(*arguments, code=2)
-
-
 def test_a_topic_that_nobody_reads_says_so(penstock: CommandLine, kept_server: object) -> None:
     async def publish() -> None:
         async with Penstock.connect(penstock.url) as app:
             await app.bus("orders").publish({})
 
     asyncio.run(publish())
-    assert penstock("ls").rows[0]["pinned_by"] == "nobody reads it"
+    assert penstock("ls").rows[0]["pinned_by"] == "nobody reads it yet"
+
+
+def test_what_is_listed_is_there_for_other_commands_or_said_to_be_gone(
+    penstock: CommandLine, client: redis.Redis
+) -> None:
+    """A lane whose jobs are all for later has no stream yet; what is registered may be gone."""
+    (job,) = penstock("job", "enqueue", "mail", "{}", "--delay", "1h").rows
+    client.sadd("penstock:topics", "gone")
+    _, lane = (row["topic"] for row in penstock("ls").rows)
+    for command in (("topic", "info", lane), ("group", "ls", lane), ("dead", "ls", lane), ("top", lane, "--once")):
+        penstock(*command)
+    penstock("job", "run", "mail", job["id"])
+    penstock("topic", "info", lane)
+    for command in (("topic", "info", "gone"), ("group", "ls", "gone"), ("top", "gone", "--once")):
+        assert "topic 'gone' is known, but nothing is on it" in penstock.refused(*command, code=3)

@@ -1,12 +1,21 @@
 """`penstock publish`, against a real server."""
 
+import asyncio
 import json
+import os
+import pty
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 import redis
 
 from tests.support.command_line import CommandLine
+from tests.support.proxy import Proxy
+from tests.support.servers import Server
+from tests.support.shell import PENSTOCK
 
 ID = "0199f6a0-0000-7000-8000-000000000001"
 
@@ -37,6 +46,22 @@ def test_lines_of_stdin_are_a_message_each(penstock: CommandLine, client: redis.
     assert penstock("publish", "orders").out == ""
 
 
+def test_who_types_messages_is_told_how_to_end(penstock: CommandLine, client: redis.Redis) -> None:
+    assert penstock.url is not None
+    ours, theirs = pty.openpty()
+    os.write(ours, b"1\n\x04")
+    done = subprocess.run(
+        [sys.executable, "-c", "from penstock.cli.main import main; main()", "publish", "orders"],
+        env={**os.environ, "PENSTOCK_URL": penstock.url}, stdin=theirs, capture_output=True, text=True, check=True,
+        timeout=30,
+    )  # fmt: skip
+    os.close(theirs)
+    os.close(ours)
+    assert done.stderr.startswith("penstock: each line that you type is a message, as JSON; Ctrl-D ends\n")
+    assert client.xlen("orders") == 1
+    assert "Ctrl-D" not in penstock("publish", "orders", stdin="1\n").err
+
+
 def test_lines_that_are_no_messages_keep_no_other_from_being_published(
     penstock: CommandLine, client: redis.Redis
 ) -> None:
@@ -47,6 +72,23 @@ def test_lines_that_are_no_messages_keep_no_other_from_being_published(
     assert "message 3: " in third
     assert "the limit is" in third
     assert last == "penstock: 2 of 4 messages were not published: see above"
+
+
+def test_a_first_line_that_is_no_message_keeps_no_later_one_from_being_published(
+    kept_server: Server, client: redis.Redis
+) -> None:
+    """Also if it comes alone, and the next one only when it was complained of."""
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    env = {**os.environ, "PENSTOCK_URL": kept_server.url}
+    with subprocess.Popen([*PENSTOCK, "publish", "orders"], env=env, **pipes) as command:
+        assert command.stdin is not None
+        assert command.stderr is not None
+        command.stdin.write(b"nonsense\n")
+        command.stdin.flush()
+        assert command.stderr.readline().startswith(b"penstock: message 1: the body cannot be read")
+        _, told = command.communicate(b"1\n", timeout=30)
+    assert (command.returncode, client.xlen("orders")) == (1, 1)
+    assert told == b"penstock: 1 of 2 messages were not published: see above\n"
 
 
 def test_a_body_may_come_from_a_file_and_may_be_text(
@@ -73,9 +115,10 @@ def test_a_message_may_be_put_off(penstock: CommandLine, client: redis.Redis) ->
     [
         (("publish",), "TOPIC"),
         (("publish", "orders", "nonsense"), "--text takes plain text"),
+        (("publish", "orders", "-"), "without a body each line of stdin is a message"),
         (("publish", "orders", "1", "--file", "x"), "given twice"),
         (("publish", "orders", "--file", "nowhere"), "cannot be read: No such file"),
-        (("publish", "orders", "1", "--id", "7"), "--id is a UUID"),
+        (("publish", "orders", "1", "--id", "7"), "known by its UUID"),
         (("publish", "orders", "--id", ID), "--id is the id of one message"),
         (("publish", "orders", "1", "-H", "x"), "a header is NAME=VALUE"),
         (("publish", "orders", "1", "--delay", "soon"), "is no span of time"),
@@ -88,12 +131,12 @@ def test_wrong_arguments_publish_nothing(
     assert client.keys() == []
 
 
-def test_what_the_server_refuses_is_one_line(
-    penstock: CommandLine, client: redis.Redis, unreachable: CommandLine
-) -> None:
+def test_what_the_server_refuses_is_one_line(penstock: CommandLine, client: redis.Redis) -> None:
     client.set("orders", "a string")
     assert "orders" in penstock.refused("publish", "orders", "1", code=1)
-    unreachable.refused("publish", "orders", "1", code=4)
+    assert "cannot be created under this name" in penstock.refused("publish", "a b", "1", code=2)
+    assert "Penstock's own" in penstock.refused("publish", "penstock:{orders}:orders:retry/billing", "1", code=2)
+    assert client.keys() == [b"orders"], "what was never written is not listed"
 
 
 def test_what_was_published_before_the_server_refused_has_its_receipt(
@@ -116,3 +159,94 @@ def test_what_was_published_before_the_server_refused_has_its_receipt(
 )
 def test_a_closed_stdin_is_wrong_usage(penstock: CommandLine, command: tuple[str, ...]) -> None:
     assert "stdin is closed" in penstock.refused(*command, code=2, stdin=None)
+
+
+class Pipe:
+    """`penstock publish orders`, which is given lines while it runs, over a wire that can break."""
+
+    def __init__(self, process: asyncio.subprocess.Process, proxy: Proxy) -> None:
+        self._process = process
+        self._proxy = proxy
+
+    async def give(self, count: int) -> None:
+        """So few that they arrive together."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(b"1\n" * count)
+        await self._process.stdin.drain()
+
+    async def receipts(self, count: int) -> list[str]:
+        assert self._process.stdout is not None
+        return [json.loads(await self._process.stdout.readline())["id"] for _ in range(count)]
+
+    async def until_under_way(self) -> None:
+        async with asyncio.timeout(20):
+            while not self._proxy.held:
+                await asyncio.sleep(0.005)
+
+    async def cut(self, client: redis.Redis) -> None:
+        """Returns when the server has seen it: then the other end of the wire is closed, too."""
+        self._proxy.cut()
+        async with asyncio.timeout(20):
+            while len(client.client_list()) > 1:
+                await asyncio.sleep(0.002)
+
+    async def broken(self) -> str:
+        """How it complains once the server is gone; it must end with exit code 4, and print nothing more."""
+        self._proxy.refusing = True
+        self._proxy.cut()
+        async with asyncio.timeout(20):
+            out, err = await self._process.communicate()
+        assert (self._process.returncode, out) == (4, b""), err
+        assert err.count(b"\n") == 1, err
+        return err.decode()
+
+
+async def started(proxy: Proxy, *more: str) -> Pipe:
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), asyncio.subprocess.PIPE)
+    env = {**os.environ, "PENSTOCK_URL": proxy.url}
+    return Pipe(await asyncio.create_subprocess_exec(*PENSTOCK, "publish", "orders", *more, env=env, **pipes), proxy)
+
+
+@pytest.mark.parametrize("how", [(), ("--once",)])
+async def test_a_server_that_goes_while_messages_are_on_their_way_is_one_line_that_says_which_are_safe(
+    kept_server: Server, client: redis.Redis, how: tuple[str, ...]
+) -> None:
+    async with Proxy(kept_server.socket) as proxy:
+        pipe = await started(proxy, *how)
+        await pipe.give(30)
+        acknowledged = await pipe.receipts(30)
+        proxy.stall()
+        await pipe.give(20)
+        await pipe.until_under_way()
+        told = await pipe.broken()
+    assert told.startswith(f"penstock: the connection to {proxy.url}?db=0 broke; 30 of 50 messages are published")
+    found = re.search(r"whether 20 more are, numbers 31 to 50, ids (\S+) to (\S+), is not known$", told.strip())
+    assert found is not None, told
+    assert acknowledged[-1] < found[1] < found[2]
+
+
+async def test_a_server_that_goes_while_nothing_is_sent_is_one_line_too_and_one_that_comes_back_is_no_news(
+    kept_server: Server, client: redis.Redis
+) -> None:
+    async with Proxy(kept_server.socket) as proxy:
+        pipe = await started(proxy)
+        for _ in range(3):
+            await pipe.give(10)
+            await pipe.receipts(10)
+            await pipe.cut(client)
+        proxy.refusing = True
+        await pipe.give(20)
+        told = await pipe.broken()
+    assert told.startswith(f"penstock: cannot connect to {proxy.url}?db=0: ")
+    assert told.endswith("; 30 of 50 messages are published; 20 were not sent\n")
+    assert client.xlen("orders") == 30
+
+
+async def test_an_only_message_of_which_nobody_knows_is_exit_code_4(kept_server: Server, client: redis.Redis) -> None:
+    async with Proxy(kept_server.socket) as proxy:
+        proxy.drop_reply_to("XADD")
+        pipe = await started(proxy, "1")
+        async with asyncio.timeout(20):
+            while not proxy.dropped:
+                await asyncio.sleep(0.005)
+        assert "it may or may not have been written" in await pipe.broken()

@@ -1,5 +1,6 @@
 """`penstock run` as a service manager meets it: real processes, signals, exit codes and signs of life."""
 
+import json
 import os
 import re
 import shutil
@@ -21,6 +22,7 @@ import pytest
 
 from penstock.errors import JobDeadError
 from penstock.sync import Penstock
+from tests.support.forked import Forked
 from tests.support.servers import Server, free_port, valkey_binary
 from tests.support.states import state_home
 
@@ -75,20 +77,34 @@ if "CRASH" in os.environ:
 
 
 class Run:
-    """A running `penstock run`, in a directory with `shop.py`; what it says goes to files there."""
+    """A running `penstock run`, in a directory with `shop.py`; what it says goes to files there.
 
-    def __init__(self, directory: Path, arguments: tuple[str, ...], environment: dict[str, str]) -> None:
+    `spawned`: by a new interpreter, which finds things as whoever starts it has left them.
+    """
+
+    def __init__(
+        self, directory: Path, arguments: tuple[str, ...], environment: dict[str, str], *, spawned: bool
+    ) -> None:
         self.directory = directory
         self.out, self.err = directory / "out", directory / "err"
+        self.out.touch()
+        self.err.touch()
+        self.process = self._spawned(arguments, environment) if spawned else self._forked(arguments, environment)
+
+    def _forked(self, arguments: tuple[str, ...], environment: dict[str, str]) -> Forked:
+        command = json.dumps(["run", *arguments])
+        place: dict[str, Any] = {"errors": self.err, "directory": self.directory}
+        return Forked("tests.support.command_line", command, self.out, **place, **environment)
+
+    def _spawned(self, arguments: tuple[str, ...], environment: dict[str, str]) -> "subprocess.Popen[bytes]":
         with self.out.open("w") as out, self.err.open("w") as err:
-            self.process = subprocess.Popen(
+            return subprocess.Popen(
                 [*COMMAND, *arguments],
-                cwd=directory,
+                cwd=self.directory,
                 env={**os.environ, **environment},
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,
-                start_new_session=True,
             )
 
     @property
@@ -112,10 +128,8 @@ class Run:
         self.until(lambda: text in self.out.read_text() + self.err.read_text())
 
     def finish(self) -> int:
-        try:
-            return self.process.wait(DEADLINE)
-        except subprocess.TimeoutExpired:
-            pytest.fail(f"did not end; it said: {self.out.read_text()}\n{self.err.read_text()}")
+        self.until(lambda: self.process.poll() is not None)
+        return self.process.wait()
 
 
 @pytest.fixture(scope="module")
@@ -142,9 +156,10 @@ class Shop:
         return Shop(self.directory / name, self.server)
 
     @contextmanager
-    def run(self, *arguments: str, **environment: str) -> Iterator[Run]:
+    def run(self, *arguments: str, spawned: bool = False, **environment: str) -> Iterator[Run]:
         """Run it on the server; whatever is left of it at the end is killed."""
-        run = Run(self.directory, arguments or ("shop:app",), {"PENSTOCK_URL": self.server.url, **environment})
+        environment = {"PENSTOCK_URL": self.server.url, **environment}
+        run = Run(self.directory, arguments or ("shop:app",), environment, spawned=spawned)
         try:
             yield run
         finally:
@@ -154,6 +169,11 @@ class Shop:
                 except ProcessLookupError:
                     continue
             run.process.wait()
+
+    def refused(self, *arguments: str, **environment: str) -> tuple[int, str, str]:
+        """How it ends that has nothing to run: its exit code, and what it said."""
+        with self.run(*arguments, **environment) as run:
+            return run.finish(), run.out.read_text(), run.err.read_text()
 
     def order(self, *what: str, topic: str = "orders") -> None:
         with Penstock.connect(self.server.url) as app:
@@ -191,10 +211,9 @@ def test_what_cannot_be_run_is_one_line_that_says_what_to_do(shop: Shop) -> None
     nowhere = f"redis://127.0.0.1:{free_port()}"
     unset = {"PENSTOCK_URL": ""}
     two = ("--workers", "2")
-    with ExitStack() as running, socket.create_server(("127.0.0.1", 0)) as listening:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
         taken = str(listening.getsockname()[1])
         cases: list[tuple[tuple[str, ...], dict[str, str], int, str]] = [
-            (("shop",), {}, 2, "say which app to run as MODULE:APP"),
             (("shop.py:app",), {}, 2, r"there is no module 'shop\.py'"),
             (("nowhere:app",), {}, 2, "there is no module 'nowhere': run this in the directory that it is in"),
             (("shop:nothing",), {}, 2, "module 'shop' has no 'nothing': there is shop:app and shop:empty"),
@@ -204,24 +223,16 @@ def test_what_cannot_be_run_is_one_line_that_says_what_to_do(shop: Shop) -> None
             (("shop:app", *two), unset, 2, r"no server: give --url, or set \$PENSTOCK_URL, or give --embedded"),
             (("shop:app", *two, "--url", "embedded://?ephemeral=true"), {}, 2, r"embedded.* for one process: use --w"),
             (("shop:app", "--url", nowhere, "--embedded"), {}, 2, "--embedded .* cannot go with --url"),
-            (("shop:app", "--workers", "0"), {}, 2, "--workers is a number of at least 1, not 0"),
             (("shop:app", "--liveness-port", "99999"), {}, 2, "--liveness-port is PORT or HOST:PORT"),
-            (("shop:app", "--liveness-port", "-1"), {}, 2, "--liveness-port is PORT or HOST:PORT"),
             (("shop:app", "--liveness-port", taken), {}, 1, f"--liveness-port 127.0.0.1:{taken} cannot be listened on"),
-            (("shop:app", "--liveness-file", "no/where"), {}, 1, "--liveness-file no/where cannot be written"),
-            (("shop:app", "--liveness-file", "shop.py"), {}, 1, "--liveness-file shop.py holds something"),
-            (("shop:app", "--url", "http://x"), {}, 1, "--url"),
-            (("shop:app", "--url", nowhere), {}, 4, "cannot connect to redis://127.* is the server up"),
+            (("shop:app", "--liveness-file", "no/where"), {}, 2, "--liveness-file no/where cannot be written"),
+            (("shop:app", "--liveness-file", "shop.py"), {}, 2, "--liveness-file shop.py holds something"),
             (("shop:app", *two, "--url", nowhere), {}, 4, "cannot connect to redis://127.* is the server up"),
         ]
-        runs = [running.enter_context(shop.beside(str(n)).run(*case[0], **case[1])) for n, case in enumerate(cases)]
-        for run, (arguments, _, code, complaint) in zip(runs, cases, strict=True):
-            assert run.finish() == code, arguments
-            assert run.out.read_text() == "", arguments
-            assert re.fullmatch(rf"penstock: {complaint}[^\n]*\n", run.err.read_text()), (
-                arguments,
-                run.err.read_text(),
-            )
+        for n, (arguments, environment, code, complaint) in enumerate(cases):
+            ended, out, err = shop.beside(str(n)).refused(*arguments, **environment)
+            assert (ended, out) == (code, ""), (arguments, out, err)
+            assert re.fullmatch(rf"penstock: {complaint}[^\n]*\n", err), (arguments, err)
 
 
 def test_a_module_that_fails_shows_where_and_ends_with_a_line(shop: Shop) -> None:
@@ -237,7 +248,7 @@ def test_asked_to_stop_it_drains_and_leaves_with_0(shop: Shop, number: signal.Si
     alive = shop.directory / "alive"
     alive.touch()
     os.utime(alive, (1, 1))  # left over from an earlier run
-    with shop.run("shop:app", "--liveness-file", "alive", "--liveness-port", "0") as run:
+    with shop.run("shop:app", "--liveness-file", "alive", "--liveness-port", "0", spawned=True) as run:
         run.until_said(READY)
         url = re.search(r"Liveness on (\S+)", run.out.read_text())
         assert url is not None
@@ -269,7 +280,7 @@ def test_a_hangup_that_nohup_has_it_ignore_does_not_end_its_drain(shop: Shop) ->
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # inherited by what is started now
     with ExitStack() as running:
         try:
-            run = running.enter_context(shop.run(DRAIN="1"))
+            run = running.enter_context(shop.run(DRAIN="1", spawned=True))
         finally:
             signal.signal(signal.SIGHUP, before)
         shop.order("sleep")
@@ -431,7 +442,7 @@ def crunch(job):
 def test_jobs_run_in_processes_of_their_own_and_one_that_dies_costs_nobody_else_anything(shop: Shop) -> None:
     (shop.directory / "crunch.py").write_text(CRUNCH)
     with shop.run("crunch:app") as run:
-        assert run.finish() == 1
+        assert run.finish() == 2
         assert "penstock run --processes N" in run.err.read_text()
     with shop.run("crunch:app", "--processes", "2") as run, Penstock.connect(shop.server.url) as app:
         run.until_said("Running crunch:app")

@@ -11,6 +11,7 @@ import redis
 
 from tests.support.command_line import CommandLine
 from tests.support.servers import Server
+from tests.support.started import Started
 
 COMMAND = [sys.executable, "-c", "from penstock.cli.main import main; main()"]
 DEADLINE = 30.0
@@ -74,9 +75,9 @@ def test_every_form_shows_the_same_messages(penstock: CommandLine, client: redis
     assert "is no message" in done.err
     done = penstock("tail", "orders", "-o", "csv")
     assert [row["body"] for row in csv.DictReader(done.out.splitlines())] == ['{"n":0}', '{"n":1}', '"a text"']
-    table = penstock("tail", "orders", terminal=True).out.splitlines()
+    table = penstock("tail", "orders", "-o", "table").out.splitlines()
     assert table[0].split() == ["at", "entry_id", "type", "key", "body"]
-    assert table[1].endswith('  [bold]  {"n":0}')
+    assert table[1].endswith('  [bold]        {"n":0}')
 
 
 def test_topics_are_shown_together_and_other_dialects_are_read(penstock: CommandLine, client: redis.Redis) -> None:
@@ -87,7 +88,7 @@ def test_topics_are_shown_together_and_other_dialects_are_read(penstock: Command
     ]  # fmt: skip
     client.xadd("flat", {"n": "1", "name": "x"})
     assert penstock("tail", "flat", "--dialect", "flat").rows[0]["body"] == {"n": 1, "name": "x"}
-    assert "no dialect 'x'" in penstock.refused("tail", "a", "--dialect", "x", code=1)
+    assert '"flat", "job"' in penstock.refused("tail", "a", "--dialect", "x", code=2)
 
 
 def test_what_is_missing_is_told_where_it_would_be(penstock: CommandLine, client: redis.Redis) -> None:
@@ -105,9 +106,9 @@ def test_what_is_missing_is_told_where_it_would_be(penstock: CommandLine, client
         (("tail",), 2, "Name at least one topic"),
         (("tail", "orders", "-n", "1", "--after", "earliest"), 2, "give one of them"),
         (("tail", "orders", "--after", "soon"), 2, "'soon' is no place"),
-        (("tail", "orders", "-n", "-3"), 1, "Last(...)"),
+        (("tail", "orders", "-n", "-3"), 2, "--last is a number of at least 0"),
         (("tail", "orders"), 3, "there is no topic 'orders'"),
-        (("get", "nonsense"), 2, "an entry id or a message's UUID"),
+        (("get", "nonsense"), 2, "neither an entry id, like"),
         (("get", "1-1"), 3, "in no topic"),
     ],
 )
@@ -122,30 +123,65 @@ def test_half_an_answer_does_not_look_like_a_whole_one(penstock: CommandLine) ->
     assert penstock("tail", "nowhere", "-o", "json", code=3).out == ""
 
 
-def test_a_server_that_cannot_be_reached_is_exit_code_4(unreachable: CommandLine) -> None:
-    for arguments in (("tail", "orders"), ("tail", "orders", "--follow"), ("get", "1-1"), ("ls",)):
-        unreachable.refused(*arguments, code=4)
+def test_a_server_that_was_never_there_is_not_waited_for(unreachable: CommandLine) -> None:
+    unreachable.refused("tail", "orders", "--follow", code=4)
 
 
 def test_it_follows_until_ctrl_c_over_a_restart_of_nothing(
     penstock: CommandLine, kept_server: Server, client: redis.Redis
 ) -> None:
     fill(penstock, "orders", 3)
-    with subprocess.Popen(
-        [*COMMAND, "tail", "orders", "later", "--follow", "--url", kept_server.url],
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    ) as following:  # fmt: skip
-        assert following.stdout is not None
-        seen = [json.loads(following.stdout.readline()) for _ in range(3)]
-        for topic in ("orders", "later"):
+    with Started("tail", "orders", "later", "--follow", url=kept_server.url) as following:
+        for number, topic in enumerate(("orders", "later"), 3):
+            following.lines(number)
             client.xadd(topic, {"payload": '{"n": 100}'})
-            seen.append(json.loads(following.stdout.readline()))
-        following.send_signal(signal.SIGINT)
-        out, err = following.communicate(timeout=DEADLINE)
+        seen = [json.loads(line) for line in following.lines(5)]
+        following.process.send_signal(signal.SIGINT)
+        done = following.finish()
     assert [(row["topic"], row["body"]["n"]) for row in seen] == [
         ("orders", 0), ("orders", 1), ("orders", 2), ("orders", 100), ("later", 100),
     ]  # fmt: skip
-    assert (following.returncode, out, err) == (130, b"", b"")
+    assert (done.code, done.out.count("\n"), done.err) == (0, 5, "")
+
+
+def test_sigterm_ends_what_it_has_begun(penstock: CommandLine, kept_server: Server) -> None:
+    fill(penstock, "orders", 3)
+    with Started("tail", "orders", "-f", "-o", "json", url=kept_server.url) as following:
+        following.lines(3)
+        following.process.terminate()
+        done = following.finish()
+    assert (done.code, done.err) == (0, "")
+    assert numbers(json.loads(done.out)) == [0, 1, 2]
+
+
+def test_sigterm_ends_it_likewise_where_ctrl_c_is_ignored_as_by_what_a_script_starts_with_and(
+    penstock: CommandLine, kept_server: Server
+) -> None:
+    fill(penstock, "orders", 3)
+    code = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); from penstock.cli.main import main; main()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code, "tail", "orders", "-f", "-o", "json", "--url", kept_server.url],
+        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0,
+    ) as following:  # fmt: skip
+        assert following.stdout is not None
+        begun = b"".join(following.stdout.readline() for _ in range(3))
+        following.send_signal(signal.SIGINT)
+        following.send_signal(signal.SIGTERM)
+        out, err = following.communicate(timeout=DEADLINE)
+    assert (following.returncode, err) == (0, b"")
+    assert numbers(json.loads(begun + out)) == [0, 1, 2]
+
+
+def test_on_a_terminal_ctrl_c_is_how_it_ends(penstock: CommandLine, kept_server: Server) -> None:
+    fill(penstock, "orders", 3, "--key", "k")
+    wide = {"TERM": "xterm", "COLUMNS": "100"}
+    with Started("tail", "orders", "-f", url=kept_server.url, terminal=True, **wide) as following:
+        following.until('{"n":2}')
+        following.process.send_signal(signal.SIGINT)
+        done = following.finish()
+    assert (done.code, done.err) == (0, "")
+    heads, *rows = done.out.replace("\x1b[1m", "").replace("\x1b[0m", "").splitlines()
+    assert {row.index('{"n"') for row in rows} == {heads.index("body")}
 
 
 def test_a_reader_that_has_enough_ends_it_without_a_word(penstock: CommandLine, kept_server: Server) -> None:

@@ -1,21 +1,25 @@
 """`penstock top`: how topics and groups stand, and how fast they go, as numbers and as a view."""
 
-import os
-import pty
+import asyncio
 import signal
-import subprocess
-import sys
+import tempfile
 import threading
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
 from msgspec.structs import replace
 
+from penstock.app import Penstock
+from penstock.backend import keys
 from penstock.cli.top_rows import rows_of
 from penstock.overview import GroupView, Lag, TopicView
+from penstock.testing import drain
 from tests.support.command_line import CommandLine
+from tests.support.servers import Server, valkey_binary
+from tests.support.started import Started
 
 NOW = datetime(2026, 11, 15, 8, 0, tzinfo=UTC)
 TWO_SECONDS = timedelta(seconds=2)
@@ -118,34 +122,73 @@ def test_elsewhere_all_rows_are_written_at_each_look(penstock: CommandLine, clie
     assert (lines[0].split(",")[:3], len(lines)) == (["at", "topic", "group"], 3)
 
 
+def test_who_reads_without_consumers_is_not_said_to_be_nobody(penstock: CommandLine, client: redis.Redis) -> None:
+    """As the server knows them: a reader in sequence by its turn, a cursor such as Spark's by having had no worker."""
+
+    async def notes(during: str) -> None:
+        rows = await asyncio.to_thread(lambda: penstock("top", "orders", "--once", "--every", "10ms").rows)
+        assert {row["group"]: row["note"] for row in rows} == {
+            "ledger": during, "spark": "a cursor, as of Spark", "gone": "nobody reads",
+        }  # fmt: skip
+
+    async def read() -> None:
+        async with Penstock.connect(penstock.url) as app:
+            bus = app.bus("orders", group="gone")
+            bus.on(dict)(lambda event: None)
+            await bus.publish({})
+            await drain(app, bus)
+            for one in client.xinfo_consumers("orders", "gone"):
+                client.xgroup_delconsumer("orders", "gone", one["name"])
+            client.xgroup_create("orders", "spark", "0")
+            async with app.changes("orders", of=dict, reader="ledger") as changes:
+                await (await changes.recv()).ack()
+                holder = client.hget(keys.turn("orders", "ledger"), "holder").decode()
+                await notes(f"read in sequence by {holder}")
+            await notes("nobody has the turn")
+
+    asyncio.run(read())
+
+
 def test_a_server_without_topics_has_no_rows(penstock: CommandLine) -> None:
     assert penstock("top", "--once", "--every", "10ms").out == ""
 
 
-def test_on_a_terminal_the_view_is_drawn_anew_until_ctrl_c(penstock: CommandLine, client: redis.Redis) -> None:
+@pytest.mark.parametrize("asking", [signal.SIGINT, signal.SIGTERM])
+def test_on_a_terminal_the_view_is_drawn_anew_until_it_is_stopped(
+    penstock: CommandLine, client: redis.Redis, asking: signal.Signals
+) -> None:
     fill(client)
-    assert penstock.url is not None
-    ours, theirs = pty.openpty()
-    with subprocess.Popen(
-        [sys.executable, "-c", "from penstock.cli.main import main; main()", "top", "--every", "20ms"],
-        env={**os.environ, "PENSTOCK_URL": penstock.url, "TERM": "xterm", "COLUMNS": "150", "LINES": "30"},
-        stdin=subprocess.DEVNULL, stdout=theirs, stderr=subprocess.PIPE, text=True,
-    ) as watching:  # fmt: skip
-        os.close(theirs)
-        seen = b""
-        while seen.count(b"mail") < 3 and (chunk := os.read(ours, 65536)):
-            seen += chunk
-        watching.send_signal(signal.SIGINT)
-        try:
-            while chunk := os.read(ours, 65536):
-                seen += chunk
-        except OSError:  # how a terminal says that its last program has gone
-            pass
-        _, err = watching.communicate(timeout=30)
-    os.close(ours)
-    assert (watching.returncode, err) == (130, "")
-    assert b"2 groups of topics" in seen
-    assert seen.rstrip().endswith((b"\x1b[?25h", b"\x1b[?1049l"))  # the cursor and the screen of before are back
+    size = {"TERM": "xterm", "COLUMNS": "150", "LINES": "30"}
+    with Started("top", "--every", "20ms", url=penstock.url, terminal=True, **size) as watching:
+        watching.until("mail", 3)
+        watching.process.send_signal(asking)
+        done = watching.finish()
+    seen = done.out
+    assert (done.code, done.err) == (0, "")
+    assert "2 groups of topics" in seen
+    assert seen.count("\x1b[?1049h") == seen.count("\x1b[?1049l") == 1  # the screen of before is back
+    assert seen.rindex("\x1b[?25h") > seen.rindex("\x1b[?25l")  # and so is the cursor
+
+
+def test_it_goes_on_when_a_server_that_was_away_is_back() -> None:
+    binary = valkey_binary()
+    assert binary is not None
+    with tempfile.TemporaryDirectory(prefix="ps-") as directory:
+        server = Server(binary, Path(directory))
+        with server.client() as client:
+            fill(client)
+        with Started("top", "--every", "20ms", url=server.url) as top:
+            top.until('"topic": "')
+            server.stop()
+            top.until_complaint("; trying again\n")
+            server.start()
+            with server.client() as client:
+                client.xadd("back", {"payload": "1"})
+                client.sadd("penstock:topics", "back")
+            top.until('"topic": "back"')
+            top.process.terminate()
+            assert top.finish().code == 0
+        server.stop()
 
 
 @pytest.mark.parametrize(
@@ -161,5 +204,6 @@ def test_bad_usage_is_one_line(penstock: CommandLine, arguments: tuple[str, ...]
     assert complaint in penstock.refused("top", *arguments, code=2)
 
 
-def test_an_unreachable_server_is_exit_code_4(unreachable: CommandLine) -> None:
-    unreachable.refused("top", "--once", code=4)
+def test_a_topic_that_is_not_there_is_exit_code_3(penstock: CommandLine) -> None:
+    for looks in (("--once",), ("--count", "2"), ()):
+        assert "there is no topic 'nosuch'" in penstock.refused("top", "nosuch", *looks, code=3)

@@ -1,9 +1,22 @@
 """`penstock trace` without a lake, against a real server."""
 
+import asyncio
+from collections.abc import Awaitable, Callable
+
 import redis
 
+from penstock import Delivery, Penstock, Reject
 from penstock.message.ids import new_id
+from penstock.testing import drain
 from tests.support.command_line import CommandLine
+
+
+def prepared(penstock: CommandLine, do: Callable[[Penstock], Awaitable[str]]) -> str:
+    async def run() -> str:
+        async with Penstock.connect(penstock.url) as app:
+            return await do(app)
+
+    return asyncio.run(run())
 
 
 def test_the_server_tells_where_a_message_is(penstock: CommandLine, client: redis.Redis) -> None:
@@ -19,10 +32,31 @@ def test_the_server_tells_where_a_message_is(penstock: CommandLine, client: redi
     assert (unread["group"], unread["detail"]) == ("billing", "not read yet")
     client.xreadgroup("billing", "w1", {"orders": ">"})
     assert "being handled by consumer w1" in penstock("trace", receipt["id"]).rows[2]["detail"]
-    assert "on the topic" in penstock("trace", receipt["id"], terminal=True).out
+    assert "billing" in penstock("trace", receipt["id"], terminal=True).out
 
 
-def test_what_the_server_does_not_know_is_exit_code_3(penstock: CommandLine, unreachable: CommandLine) -> None:
-    assert "knows nothing of message" in penstock.refused("trace", new_id(), code=3)
-    assert "is no UUID" in penstock.refused("trace", "7-0", code=2)
-    unreachable.refused("trace", new_id(), code=4)
+def test_a_message_that_died_is_told_in_the_order_of_time_and_last_how_it_stands(
+    penstock: CommandLine, client: redis.Redis
+) -> None:
+    async def died(app: Penstock) -> str:
+        bus = app.bus("orders", group="billing")
+
+        @bus.on(dict)
+        async def refuse(delivery: Delivery[dict[str, int]]) -> None:
+            raise Reject("negative total")
+
+        receipt = await bus.publish({"total": -5})
+        await drain(app, bus)
+        await app.backend.create_group("orders", "mail")
+        return receipt.id
+
+    id = prepared(penstock, died)
+    rows = penstock("trace", id).rows
+    assert [row["what"] for row in rows] == ["published", "dead", "now", "now"]
+    assert rows[1]["detail"] == f"negative total (letter {rows[1]['letter_id']})"
+    assert [row["at"] for row in rows[:2]] == sorted(row["at"] for row in rows[:2])
+
+
+def test_what_the_server_does_not_know_is_exit_code_3(penstock: CommandLine) -> None:
+    assert "nothing was found of message" in penstock.refused("trace", new_id(), code=3)
+    assert "known by its UUID" in penstock.refused("trace", "7-0", code=2)

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import tempfile
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -15,14 +15,16 @@ from typing import Any
 import pytest
 import redis
 import redis.asyncio
-import trustme
 from redis.asyncio.sentinel import Sentinel
 
 from penstock.backend.entry import ClaimedMessage
 from penstock.backend.redis import RedisBackend
+from penstock.diagnosis.finding import client_command
 from penstock.errors import ConfigurationError, ServerUnreachableError
 from penstock.message.message import Message
-from tests.support.servers import Server, free_port, redis_binary
+from tests.support.sentinels import SERVICE, sentinel
+from tests.support.servers import Server, redis_binary
+from tests.support.tls import Tls
 from tests.support.waiting import healed
 
 WAIT = timedelta(seconds=2)
@@ -132,28 +134,6 @@ async def test_a_pipeline_of_an_asyncio_client_is_no_client(tcp_server: Server) 
     await client.aclose()
 
 
-class Tls:
-    """A server that speaks TLS only, with a certificate for 127.0.0.1 and `right.test`."""
-
-    def __init__(self, binary: str, directory: Path, *, client_certificates: str = "no") -> None:
-        self.authority = trustme.CA()
-        self.ca = directory / "ca.pem"
-        self.authority.cert_pem.write_to_path(str(self.ca))
-        self.stranger = directory / "stranger.pem"
-        trustme.CA().cert_pem.write_to_path(str(self.stranger))
-        self.certificate = directory / "cert.pem"
-        self.key = directory / "key.pem"
-        issued = self.authority.issue_cert("127.0.0.1", "right.test")
-        issued.cert_chain_pems[0].write_to_path(str(self.certificate))
-        issued.private_key_pem.write_to_path(str(self.key))
-        self.port = free_port()
-        self.server = Server(
-            binary, directory, "--tls-port", str(self.port), "--tls-cert-file", str(self.certificate),
-            "--tls-key-file", str(self.key), "--tls-ca-cert-file", str(self.ca),
-            "--tls-auth-clients", client_certificates,
-        )  # fmt: skip
-
-
 @pytest.fixture(scope="module", params=["no", "yes"], ids=["any client", "clients with certificates"])
 def tls(request: pytest.FixtureRequest, missing: Callable[[str], Any]) -> Iterator[Tls]:
     binary = redis_binary()
@@ -179,6 +159,14 @@ async def test_tls_is_spoken_with_the_right_authority_and_certificate(tls: Tls, 
     async with await RedisBackend.from_client(client) as backend:
         await round_trip(backend, f"{topic}:client")
     await client.aclose()
+
+
+@pytest.mark.needs("redis-cli", "sh")
+async def test_a_command_for_the_servers_own_client_reaches_it_over_tls(tls: Tls) -> None:
+    mine = f"ssl_ca_certs={tls.ca}&ssl_certfile={tls.certificate}&ssl_keyfile={tls.key}"
+    async with await RedisBackend.connect(f"rediss://127.0.0.1:{tls.port}?{mine}") as backend:
+        line = client_command(await backend.server(), "PING")
+    assert subprocess.run(["sh", "-c", line], capture_output=True, timeout=10, check=True).stdout == b"PONG\n"
 
 
 async def test_a_server_of_another_authority_is_not_trusted(tls: Tls) -> None:
@@ -213,37 +201,19 @@ async def test_a_server_that_wants_our_certificate_gets_a_clear_error_without_on
             await round_trip(backend, topic)
 
 
-@pytest.fixture
-async def sentinel(tcp_server: Server) -> AsyncIterator[int]:
-    directory = Path(tempfile.mkdtemp(prefix="ps-"))
-    port = free_port()
-    config = directory / "sentinel.conf"
-    config.write_text(
-        f"port {port}\nbind 127.0.0.1\ndir {directory}\nsentinel monitor m 127.0.0.1 {tcp_server.port} 1\n"
-    )
-    process = subprocess.Popen([tcp_server.binary, str(config), "--sentinel"], stdout=subprocess.DEVNULL)
-    try:
-        async with asyncio.timeout(10):
-            while True:
-                try:
-                    (await asyncio.open_connection("127.0.0.1", port))[1].close()
-                    break
-                except OSError:
-                    await asyncio.sleep(0.01)
-        yield port
-    finally:
-        process.terminate()
-        process.wait(10)
-        shutil.rmtree(directory)
+@pytest.fixture(scope="module")
+def guard(tcp_server: Server) -> Iterator[int]:
+    with sentinel(tcp_server.binary, tcp_server) as started:
+        yield started.port
 
 
-async def test_a_client_that_follows_a_sentinel_may_be_let_go(tcp_server: Server, sentinel: int, topic: str) -> None:
-    guards = Sentinel([("127.0.0.1", sentinel)])
+async def test_a_client_that_follows_a_sentinel_may_be_let_go(tcp_server: Server, guard: int, topic: str) -> None:
+    guards = Sentinel([("127.0.0.1", guard)])
     async with contextlib.AsyncExitStack() as ends:
-        for guard in guards.sentinels:
-            ends.push_async_callback(guard.aclose)
-        # As the error for redis+sentinel:// advises; nobody but us holds the client.
-        backend = await RedisBackend.from_client(guards.master_for("m", client_name="followed"))
+        for one in guards.sentinels:
+            ends.push_async_callback(one.aclose)
+        # Nobody but us holds the client.
+        backend = await RedisBackend.from_client(guards.master_for(SERVICE, client_name="followed"))
         ends.push_async_callback(backend.aclose)
         gc.collect()
         await round_trip(backend, topic)
@@ -255,13 +225,13 @@ async def test_a_client_that_follows_a_sentinel_may_be_let_go(tcp_server: Server
 
 
 async def test_a_second_backend_follows_the_same_sentinel_from_another_thread(
-    tcp_server: Server, sentinel: int, topic: str
+    tcp_server: Server, guard: int, topic: str
 ) -> None:
-    guards = Sentinel([("127.0.0.1", sentinel)])
+    guards = Sentinel([("127.0.0.1", guard)])
     async with contextlib.AsyncExitStack() as ends:
-        for guard in guards.sentinels:
-            ends.push_async_callback(guard.aclose)
-        first = await ends.enter_async_context(await RedisBackend.from_client(guards.master_for("m")))
+        for one in guards.sentinels:
+            ends.push_async_callback(one.aclose)
+        first = await ends.enter_async_context(await RedisBackend.from_client(guards.master_for(SERVICE)))
         asked = threading.Event()
 
         async def elsewhere() -> None:

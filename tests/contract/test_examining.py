@@ -1,5 +1,6 @@
 """Those who look for a fault are shown what is there, and change nothing."""
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -8,7 +9,10 @@ import redis
 from penstock.backend import keys
 from penstock.backend.entry import ClaimedMessage, Park
 from penstock.backend.evidence import Key, Parcel
+from penstock.backend.facts import Awaited
+from penstock.backend.parcel import unpack_fields
 from penstock.backend.redis import RedisBackend
+from penstock.backend.sighting import Turn
 from penstock.errors import GroupMissingError
 from penstock.message.message import Message
 from tests.support.servers import Server
@@ -81,21 +85,39 @@ async def test_nothing_can_be_told_of_a_stream_that_is_not_there(backend: RedisB
         await backend.gone(topic, ["1-0"])
 
 
+@pytest.mark.parametrize("odd", ["abc", "nan", "1e400", "-5", "9" * 5000, "\u0663"])
+async def test_a_turn_with_an_odd_value_breaks_no_look(
+    backend: RedisBackend, topic: str, admin: redis.Redis, odd: str
+) -> None:
+    await backend.create_group(topic, "g")
+    admin.hset(keys.turn(topic, "g"), mapping={"token": 1, "holder": "a", "until": odd, "failed": odd})
+    (group,) = (await backend.inspect(topic)).groups
+    assert group.turn is not None
+    assert (group.turn.is_held, group.turn.failures) == (False, 0)
+
+
+async def turn_in(backend: RedisBackend, topic: str) -> Turn | None:
+    """That of the one reader it has."""
+    (group,) = (await backend.inspect(topic)).groups
+    return group.turn
+
+
 async def test_a_turn_is_told_while_it_is_held_and_after(backend: RedisBackend, topic: str) -> None:
-    assert await backend.turn(topic, "r") is None
+    await backend.create_group(topic, "r")
+    assert await turn_in(backend, topic) is None
     token = await backend.take_turn(topic, "r", "holder", HOUR)
     assert isinstance(token, int)
     await backend.stand(topic, "r", token, "0", 0)
     await backend.begin_head(topic, "r", token, "5-0")
     await backend.fail_head(topic, "r", token, "5-0", 1)
-    turn = await backend.turn(topic, "r")
+    turn = await turn_in(backend, topic)
     assert turn is not None
     assert turn.is_held
     assert (turn.holder, turn.failed_id, turn.failures) == ("holder", "5-0", 1)
     assert turn.until is not None
     assert timedelta(minutes=59) < turn.until - turn.now <= HOUR
     await backend.leave_turn(topic, "r", token)
-    left = await backend.turn(topic, "r")
+    left = await turn_in(backend, topic)
     assert left is not None
     assert not left.is_held
 
@@ -107,14 +129,51 @@ async def test_what_waits_is_told_by_due_time_and_what_cannot_be_opened_says_why
     await backend.settle(topic, "g", "c", parked=[Park(entries[0], HOUR, 2), Park(entries[1], 2 * HOUR, 2)])
     await backend.publish_later(topic, [Message(1)], delay=HOUR)
     admin.zadd(keys.parked(topic, "g"), {b"junk": 1000})
-    parked = await backend.parcels(topic, "g")
-    assert parked[0] == Parcel(datetime.fromtimestamp(1, UTC), None, "the parcel ends inside a value")
-    assert [(one.entry, one.problem) for one in parked[1:]] == [(entry.id, "") for entry in entries]
-    assert [one.entry for one in await backend.parcels(topic, "g", 2, 5)] == [entries[1].id]
-    (later,) = await backend.parcels(topic, None)
+    parked = [one async for one in backend.parcels(topic, "g")]
+    assert parked[0] == Parcel(datetime.fromtimestamp(1, UTC), problem="the parcel ends inside a value")
+    assert [(one.record and one.record.entry, one.problem) for one in parked[1:]] == [
+        (entry.id, "") for entry in entries
+    ]
+    (later,) = [one async for one in backend.parcels(topic, None)]
     assert later.problem == ""
     assert later.due is not None
     assert HOUR - timedelta(minutes=1) < later.due - datetime.now(UTC) < HOUR + timedelta(minutes=1)
+
+
+@pytest.mark.parametrize("same", [False, True], ids=["due one after the other", "due together"])
+async def test_what_waits_is_told_though_others_become_due_meanwhile(
+    backend: RedisBackend, topic: str, admin: "redis.Redis", same: bool
+) -> None:
+    parked, due = keys.parked(topic, "g"), datetime.now(UTC) + HOUR
+    for n in range(75):
+        await backend.schedule(topic, "g", [Message(n)], until=due + (NOW if same else n * timedelta(seconds=1)))
+    seen: list[bytes] = []
+    async for parcel in backend.parcels(topic, "g"):
+        seen.append(body_in(parcel.raw))
+        if len(seen) in (20, 40):  # where one page ends
+            admin.zremrangebyrank(parked, 0, 11)
+    waited = {body_in(unpack_fields(member)) for member in admin.zrange(parked, 0, -1)}
+    assert len(waited) == 75 - 2 * 12
+    assert waited <= set(seen)
+    assert same or len(seen) == 75
+
+
+def body_in(raw: Sequence[bytes]) -> bytes:
+    return dict(zip(raw[::2], raw[1::2], strict=True))[b"payload"]
+
+
+async def test_what_waits_for_a_group_is_told_whether_the_group_is_there_or_not(
+    backend: RedisBackend, topic: str
+) -> None:
+    assert await backend.awaited(topic, "g") == Awaited()
+    due = datetime.now(UTC) + HOUR
+    await backend.schedule(topic, "g", [Message(1), Message(2)], until=due)
+    await backend.schedule(topic, "g", [Message(3)], delay=NOW)
+    await backend.promote(topic, "g")
+    waits = await backend.awaited(topic, "g")
+    assert (waits.ready, waits.parked, waits.is_nothing) == (1, 2, False)
+    assert waits.parked_due is not None
+    assert abs(waits.parked_due - due) < timedelta(seconds=1)
 
 
 async def test_keys_of_the_wrong_type_are_told_apart_from_those_that_are_right_or_missing(

@@ -4,6 +4,7 @@ import asyncio
 import secrets
 import tracemalloc
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -46,6 +47,21 @@ async def test_a_glimpse_shows_the_stream_and_what_is_behind_a_place(backend: Re
     for bad in ("-", "(1-0", "x"):
         with pytest.raises(ConfigurationError):
             await backend.glimpse(topic, bad, 1)
+
+
+async def test_who_only_looks_sees_the_same_and_gives_no_epoch(
+    backend: RedisBackend, topic: str, admin: "redis.Redis"
+) -> None:
+    ids = await fill(backend, topic, 3)
+    before = admin.dump(topic)
+    looked = await backend.looking().glimpse(topic, ids[0], 5)
+    assert looked.survey is not None
+    assert (looked.survey.epoch, admin.dump(topic)) == ("", before)
+    seen = await backend.glimpse(topic, ids[0], 5)
+    assert seen.survey is not None
+    assert seen.survey.epoch
+    assert replace(seen.survey, epoch="") == looked.survey
+    assert await backend.looking().glimpse(topic, ids[0], 5) == seen
 
 
 async def test_a_glimpse_is_one_moment_while_others_add_and_trim(backend: RedisBackend, topic: str) -> None:
@@ -303,7 +319,7 @@ async def test_a_cursor_is_held_from_its_first_opening_on(backend: RedisBackend,
     assert await backend.hold_cursor(topic, "lake", start) == Position(ids[2], 3, epoch)
     assert (await backend.inspect(topic)).cursors == {"lake": ids[2]}
     trimmed = await backend.trim(topic, ids[3])
-    assert (trimmed.horizon, trimmed.pinned_by) == (ids[2], "cursor lake")
+    assert (trimmed.horizon, str(trimmed.pin)) == (ids[2], "cursor lake")
     assert await backend.forget_cursor(topic, "lake") is True
     assert await backend.forget_cursor(topic, "lake") is False
     assert await backend.move_cursor(topic, "lake", Position(ids[3], 4, epoch)) is Moved.FORGOTTEN

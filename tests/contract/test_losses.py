@@ -8,7 +8,7 @@ import pytest
 import redis
 
 from penstock.backend.redis import RedisBackend
-from penstock.backend.sighting import Sighting
+from penstock.backend.sighting import GroupSighting
 from penstock.message.message import Message
 from tests.support.proxy import Proxy
 from tests.support.waiting import blocked, healed
@@ -135,7 +135,7 @@ async def test_many_who_look_at_once_tell_each_loss_once(
 ) -> None:
     await publish(backend, topic, 100)
     async with await backend.another() as other:
-        seen: list[Sighting] = []
+        seen: list[GroupSighting] = []
         for keep in (90, 70, 40):
             cut(admin, topic, keep)
             seen += await asyncio.gather(*(one.watch(topic, group) for one in (backend, other) for _ in range(4)))

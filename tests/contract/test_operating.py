@@ -1,13 +1,15 @@
 """What operators do to groups and topics, on every server."""
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 import redis
 
 from penstock.backend import keys
-from penstock.backend.entry import DeadLetter, Park, Settled, Stored
+from penstock.backend.entry import Appended, DeadLetter, Park, Settled, Stored
 from penstock.backend.redis import RedisBackend
+from penstock.backend.redis.link import Link
 from penstock.backend.survey import Position
 from penstock.errors import ConfigurationError, GroupMissingError, TopicError
 from penstock.message.message import Message
@@ -122,12 +124,13 @@ async def test_entries_are_appended_as_they_are_under_their_ids_or_new_ones(
     backend: RedisBackend, topic: str, admin: redis.Redis
 ) -> None:
     entries = [Stored("5-1", [b"a", b"\xff", b"a", b"2"]), Stored("7-0", [b"payload", b"1"])]
-    assert await backend.append(topic, entries, keep_ids=True) == ["5-1", "7-0"]
-    assert await backend.append(topic, [Stored("6-0", [b"x", b"y"]), *entries], keep_ids=True) == [None, "5-1", "7-0"]
+    new, known = Appended.NEW, Appended.KNOWN
+    assert await backend.append(topic, entries, keep_ids=True) == [new, new]
+    older = Stored("6-0", [b"x", b"y"])
+    assert await backend.append(topic, [older, *entries], keep_ids=True) == [Appended.OLDER, known, known]
     assert admin.xlen(topic) == 2
-    (again,) = await backend.append(topic, entries[:1], keep_ids=False)
-    assert again is not None
-    assert [list(one.raw) for one in await backend.read_range(topic, again, again, 1)] == [entries[0].fields]
+    assert await backend.append(topic, entries[:1], keep_ids=False) == [new]
+    assert [list(one.raw) for one in await backend.read_range(topic, "(7-0", "+", 1)] == [entries[0].fields]
     assert await backend.append(topic, [], keep_ids=True) == []
     with pytest.raises(ConfigurationError, match="cannot be created under this name"):
         await backend.append("é", entries, keep_ids=True)
@@ -170,3 +173,34 @@ async def test_a_group_is_not_moved_beyond_the_end(backend: RedisBackend, topic:
     await backend.move_group(topic, "g", last)
     await backend.move_group(topic, "g", "$")
     assert await backend.read_new(topic, "g", "me", 1, timedelta(0)) == []
+
+
+async def test_entries_that_are_there_are_compared_in_a_few_round_trips(
+    backend: RedisBackend, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entries, asked = [Stored(f"{n}-1", [b"n", b"%d" % n]) for n in range(1, 1200)], 0
+    await backend.append(topic, entries, keep_ids=True)
+    real = Link.call
+
+    def counted(self: Link, *given: Any, **options: Any) -> Any:
+        nonlocal asked
+        asked += 1
+        return real(self, *given, **options)
+
+    monkeypatch.setattr(Link, "call", counted)
+    assert set(await backend.append(topic, entries, keep_ids=True)) == {Appended.KNOWN}
+    assert asked < 10
+
+
+async def test_what_is_there_otherwise_or_lies_ahead_is_not_appended(
+    backend: RedisBackend, topic: str, admin: redis.Redis
+) -> None:
+    here, there = Stored("5-0", [b"a", b"1"]), Stored("6-0", [b"a", b"2"])
+    await backend.append(topic, [here, there], keep_ids=True)
+    seconds, _ = admin.time()
+    soon, ahead = Stored(f"{(seconds + 50) * 1000}-0", [b"a", b"3"]), Stored(f"{(seconds + 90) * 1000}-0", [b"a", b"4"])
+    given = [here, ahead, Stored("6-0", [b"a", b"other"]), soon]
+    told = [Appended.KNOWN, Appended.AHEAD, Appended.OTHER, Appended.NEW]
+    assert await backend.append(topic, given, keep_ids=True) == told
+    assert [fields for _, fields in admin.xrange(topic)] == [{b"a": b"1"}, {b"a": b"2"}, {b"a": b"3"}]
+    assert await backend.append(topic, [ahead], keep_ids=False) == [Appended.NEW]

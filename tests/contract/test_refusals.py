@@ -5,7 +5,6 @@ import contextlib
 import logging
 import platform
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -31,6 +30,7 @@ from penstock.errors import (
     WrongKeyTypeError,
 )
 from penstock.message.message import Message
+from tests.support.sentinels import sentinel
 from tests.support.servers import Server, free_port, old_redis_binary
 from tests.support.verbs import VERBS, Call
 
@@ -104,7 +104,11 @@ async def impostor(answer: Callable[[bytes], bytes | None]) -> AsyncIterator[str
         f"redis://localhost?{SECRET}=1",
         f"rediss://:{SECRET}@localhost?ssl_cert_reqs=none",
         f"unix://{SECRET}/run/redis.sock",
-        f"redis+sentinel://:{SECRET}@localhost/m",
+        f"redis+sentinel://:{SECRET}@localhost",
+        f"redis+sentinel://:{SECRET}@localhost/main/db",
+        f"redis+sentinel://:{SECRET}@localhost,u:{SECRET}@other/main",
+        f"redis+sentinel://localhost/main?sentinel_password={SECRET}&sentinel_password={SECRET}",
+        f"redis+sentinel://localhost/main?password={SECRET}",
         f"redis+cluster://:{SECRET}@localhost",
     ],
 )
@@ -194,22 +198,10 @@ if sys.platform == "linux" and platform.machine() == "x86_64" and sys.version_in
         assert "7.0" in str(error)
 
 
-async def test_a_sentinel_is_no_server_for_messages(refused: Any, server: Server, tmp_path: Path) -> None:
-    port = free_port()
-    config = tmp_path / "sentinel.conf"
-    config.write_text(f"port {port}\nbind 127.0.0.1\ndir {tmp_path}\n")
-    process = subprocess.Popen([server.binary, str(config), "--sentinel"], stdout=subprocess.DEVNULL)
-    try:
-        async with asyncio.timeout(10):
-            while True:
-                with contextlib.suppress(OSError):
-                    (await asyncio.open_connection("127.0.0.1", port))[1].close()
-                    break
-                await asyncio.sleep(0.01)
-        assert "master_for" in str(await refused(f"redis://127.0.0.1:{port}", ServerError))
-    finally:
-        process.terminate()
-        process.wait(10)
+async def test_a_sentinel_is_no_server_for_messages(refused: Any, server: Server) -> None:
+    with sentinel(server.binary, None) as watching:
+        error = await refused(f"redis://{watching.place}", ServerError)
+    assert "redis+sentinel://host:26379/service" in str(error)
 
 
 @pytest.fixture(params=["unix", "tcp"])
@@ -284,7 +276,7 @@ KEEP_OFF_THE_TOPIC = {
     "promote", "begin_head", "fail_head", "take_turn", "keep_turn", "leave_turn", "unsubscriptions", "read_dead",
     "read_dead, backwards", "count_dead", "replay_dead", "purge_dead", "copy_dead", "bound_dead", "claim_handling",
     "release_handling", "pause", "resume", "register", "join", "leave", "note_partitions", "partitions",
-    "renumber_partitions", "is_paused", "read_parked", "count_parked",
+    "renumber_partitions", "is_paused", "read_parked", "awaited", "promote_early", "promote_early, to count",
 }  # fmt: skip
 
 
@@ -308,13 +300,17 @@ AUXILIARY: list[tuple[Callable[[str], str], str]] = [
     (lambda t: keys.parked(t, "g"), "settle, parked"),
     (lambda t: keys.parked(t, "g"), "promote"),
     (lambda t: keys.retry(t, "g"), "promote"),
+    (lambda t: keys.parked(t, "g"), "promote_early"),
+    (lambda t: keys.retry(t, "g"), "promote_early"),
+    (lambda t: keys.parked(t, "g"), "promote_early, to count"),
     (keys.dead, "promote"),
     (keys.dead, "settle, dead"),
     (keys.later, "publish_later"),
     (keys.later, "promote_later"),
     (keys.dead, "promote_later"),
     (lambda t: keys.parked(t, "g"), "read_parked"),
-    (lambda t: keys.parked(t, "g"), "count_parked"),
+    (lambda t: keys.parked(t, "g"), "awaited"),
+    (lambda t: keys.retry(t, "g"), "awaited"),
     (keys.dead, "read_dead"),
     (keys.dead, "read_dead, backwards"),
     (keys.dead, "count_dead"),
@@ -348,7 +344,6 @@ AUXILIARY: list[tuple[Callable[[str], str], str]] = [
     (lambda t: keys.turn(t, "r"), "place_reader"),
     (lambda t: keys.turn(t, "r"), "forget_reader"),
     (lambda t: keys.turn(t, "r"), "advance"),
-    (lambda t: keys.turn(t, "r"), "turn"),
     (lambda t: keys.parked(t, "g"), "parcels"),
     (keys.groups, "books"),
     (keys.paused, "books"),

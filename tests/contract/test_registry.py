@@ -58,7 +58,7 @@ async def test_something_else_at_the_registry_is_told(backend: RedisBackend, adm
     admin.rpush(keys.TOPICS, "mine")
     try:
         for call in (backend.register(topic), backend.topics()):
-            with pytest.raises(WrongKeyTypeError):
+            with pytest.raises(WrongKeyTypeError, match=keys.TOPICS):
                 await call
     finally:
         admin.delete(keys.TOPICS)

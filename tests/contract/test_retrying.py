@@ -1,6 +1,7 @@
 """A failed delivery waits, comes back to its own group when due, and keeps its identity on the way."""
 
 import asyncio
+from collections import Counter
 from datetime import timedelta
 
 import pytest
@@ -8,6 +9,7 @@ import redis
 
 from penstock.backend import keys
 from penstock.backend.entry import ClaimedMessage, DeadLetter, Malformed, Park, Settled
+from penstock.backend.facts import position
 from penstock.backend.redis import RedisBackend
 from penstock.errors import ConfigurationError, ServerOutOfMemoryError, WrongKeyTypeError
 from penstock.message.message import Message
@@ -42,6 +44,78 @@ async def test_a_parked_delivery_comes_back_as_the_same_message_with_its_attempt
     assert (again.state.attempt, again.state.redelivered) == (2, True)
     assert again.state.first_received == entry.state.first_received
     assert again.raw == entry.raw
+
+
+async def test_what_is_not_due_comes_back_early_if_it_is_asked_for_in_the_order_it_was_due(
+    backend: RedisBackend, topic: str
+) -> None:
+    entries = await lease(backend, topic, [0, 1, 2])
+    parks = [Park(entry, HOUR * (3 - number), 2) for number, entry in enumerate(entries)]
+    await backend.settle(topic, "g", "c", parked=parks)
+    waits = await backend.awaited(topic, "g")
+    assert waits.parked_due is not None
+    assert (await backend.promote(topic, "g"))[0] == 0
+    (done,) = [step async for step in backend.promote_early(topic, "g")]
+    assert (done.moved, done.left, done.first_due) == (3, 0, waits.parked_due)
+    assert done.last_due is not None
+    assert timedelta(minutes=119) < done.last_due - waits.parked_due < timedelta(minutes=121)
+    assert [entry.message.body for entry in await retried(backend, topic)] == [2, 1, 0]
+    assert await backend.promote(topic, "g") == (0, None)
+
+
+@pytest.mark.parametrize("spread", [timedelta(0), timedelta(seconds=1)])
+async def test_early_each_that_waited_comes_back_once_whatever_fails_again_meanwhile(
+    backend: RedisBackend, topic: str, spread: timedelta
+) -> None:
+    entries = await lease(backend, topic, list(range(350)))
+    parks = [Park(entry, HOUR + spread * number, 2) for number, entry in enumerate(entries)]
+    await backend.settle(topic, "g", "c", parked=parks)
+    seen, sizes = Counter[int](), list[int]()
+    async for step in backend.promote_early(topic, "g"):
+        sizes.append(step.moved)
+        again = await retried(backend, topic, 100)
+        seen.update(entry.message.body for entry in again)
+        # Due before all others, among those that are yet to come, and behind the last.
+        delays = (timedelta(seconds=1), HOUR + spread * 300, 9 * HOUR)
+        parks = [Park(entry, delays[number % 3], 3) for number, entry in enumerate(again)]
+        assert (await backend.settle(keys.retry(topic, "g"), "g", "c", parked=parks)).ok == len(again)
+    assert seen == Counter(range(350))
+    assert max(sizes) == 100
+    assert (await backend.awaited(topic, "g")).parked == 350
+
+
+async def test_early_what_has_not_failed_waits_as_before(
+    backend: RedisBackend, topic: str, admin: "redis.Redis"
+) -> None:
+    entries = await lease(backend, topic, ["failed", "snoozed", "late"])
+    attempts, delays = (2, 1, 1), (HOUR, HOUR, NOW)
+    parks = [Park(*park) for park in zip(entries, delays, attempts, strict=True)]
+    await backend.settle(topic, "g", "c", parked=parks)
+    scheduled = [Message(f"job {number}") for number in range(250)]  # all due at one moment
+    await backend.schedule(topic, "g", scheduled, delay=2 * HOUR)
+    (failed,) = await lease(backend, topic, ["failed later"])
+    await backend.settle(topic, "g", "c", parked=[Park(failed, 3 * HOUR, 2)])
+    admin.zadd(keys.parked(topic, "g"), {b"junk": 9e15})
+    counted = [step async for step in backend.promote_early(topic, "g", only_count=True)]
+    assert admin.exists(keys.retry(topic, "g")) == 0
+    done = [step async for step in backend.promote_early(topic, "g")]
+    for steps in (counted, done):
+        assert (sum(step.moved for step in steps), sum(step.left for step in steps)) == (3, 252)
+    assert [entry.message.body for entry in await retried(backend, topic)] == ["late", "failed", "failed later"]
+    assert (await backend.inspect(topic)).dead == 0
+
+
+async def test_early_what_was_snoozed_and_fails_then_comes_back(
+    backend: RedisBackend, topic: str, admin: "redis.Redis"
+) -> None:
+    (entry,) = await lease(backend, topic, [1])
+    await backend.settle(topic, "g", "c", parked=[Park(entry, NOW, 1)])
+    await backend.promote(topic, "g")
+    (entry,) = await retried(backend, topic)
+    await backend.settle(entry.stream, "g", "c", parked=[Park(entry, HOUR, 2)])
+    while admin.time()[1] // 1000 == position(entry.id)[0] % 1000:  # within one millisecond nobody can tell
+        pass
+    assert [step.moved async for step in backend.promote_early(topic, "g")] == [1]
 
 
 async def test_what_waits_can_be_seen_those_that_are_due_first(

@@ -8,9 +8,9 @@ import pytest
 import redis
 
 from penstock.backend import keys
-from penstock.backend.entry import Trimmed
+from penstock.backend.entry import Pin, Trimmed
 from penstock.backend.redis import RedisBackend
-from penstock.backend.sighting import Sighting
+from penstock.backend.sighting import GroupSighting
 from penstock.errors import ConfigurationError
 from penstock.message.message import Message
 
@@ -37,7 +37,7 @@ async def test_it_tells_how_the_group_stands_and_how_it_stood(backend: RedisBack
     entries = await backend.read_new(topic, group, "c", 4, NOW)
     await backend.settle(topic, group, "c", done=[entries[0], entries[2]])
     second = await backend.watch(topic, group)
-    assert second == Sighting(
+    assert second == GroupSighting(
         exists=True, group_exists=True, paused=False, epoch=first.epoch, previous_epoch=first.epoch,
         first_id=ids[0], last_id=ids[9], newest_id=ids[9], entries_added=10, length=10, last_delivered=ids[3],
         entries_read=4, pending=2,
@@ -51,7 +51,7 @@ async def test_it_tells_how_the_group_stands_and_how_it_stood(backend: RedisBack
 async def test_looking_at_what_is_not_there_creates_nothing_and_forgets_nothing(
     backend: RedisBackend, topic: str, admin: "redis.Redis"
 ) -> None:
-    assert await backend.watch(topic, "g") == Sighting(exists=False, group_exists=False, paused=False)
+    assert await backend.watch(topic, "g") == GroupSighting(exists=False, group_exists=False, paused=False)
     assert not admin.exists(topic)
     await backend.create_group(topic, "g")
     (only,) = await publish(backend, topic)
@@ -136,18 +136,18 @@ async def test_the_group_that_keeps_the_epoch_is_in_nobodys_way(
 ) -> None:
     ids = await publish(backend, topic, 300)
     await backend.watch(topic, group)
-    assert await backend.trim(topic, ALL) == Trimmed(0, "0-0", "group g")
+    assert await backend.trim(topic, ALL) == Trimmed(0, "0-0", Pin("group", "g"))
     entries = await backend.read_new(topic, group, "c", 300, NOW)
     await backend.settle(topic, group, "c", done=entries)
     trimmed = await backend.trim(topic, ALL)
-    assert (trimmed.horizon, trimmed.pinned_by) == (ids[-1], "group g")
+    assert (trimmed.horizon, str(trimmed.pin)) == (ids[-1], "group g")
     assert trimmed.removed > 0
     # Whoever looks for the slowest group by the server's own words finds the epoch's group at the very end.
     slowest = min(admin.xinfo_groups(topic), key=lambda row: tuple(map(int, row["last-delivered-id"].split(b"-"))))
     assert slowest["name"] == b"g"
     assert admin.xinfo_groups(topic)[0]["lag"] == 0
     admin.xgroup_destroy(topic, group)
-    assert (await backend.trim(topic, ALL)).pinned_by == "nobody reads it yet"
+    assert (await backend.trim(topic, ALL)).pin == Pin("nobody")
 
 
 async def test_nobody_else_may_use_the_name_of_that_group(backend: RedisBackend, topic: str) -> None:

@@ -17,7 +17,18 @@ from penstock import Penstock
 from penstock.backend import keys
 from penstock.backend.base import StreamBackend
 from penstock.backend.crons import CronChange, CronPlan
-from penstock.backend.entry import ClaimedMessage, DeadLetter, Handling, Helping, Moved, Park, Settled, Stored, Throttle
+from penstock.backend.entry import (
+    Appended,
+    ClaimedMessage,
+    DeadLetter,
+    Handling,
+    Helping,
+    Moved,
+    Park,
+    Settled,
+    Stored,
+    Throttle,
+)
 from penstock.backend.old_queue import Move, OldCounts, OldQueue, Place
 from penstock.backend.old_queue import Moved as TakenOver
 from penstock.backend.redis import RedisBackend
@@ -85,7 +96,8 @@ async def live(backend: Any, topic: str, group: str) -> None:
     letters = [DeadLetter(entries[7], "why")]
     assert await backend.settle(topic, group, "a", parked=parks, dead=letters) == Settled(6)
     assert [one.attempt for one in await backend.read_parked(topic, group)] == [2] * 5
-    assert await backend.count_parked(topic, group) == 5
+    assert (await backend.awaited(topic, group)).parked == 5
+    assert [one.moved async for one in backend.promote_early(topic, group, only_count=True)] == [5]
     assert (await backend.promote(topic, group))[0] == 4
     again = await backend.read_new(retry, group, "a", 4, NOW)
     back = await backend.reclaim_idle(retry, group, "b", NOW, 1)
@@ -99,7 +111,7 @@ async def live(backend: Any, topic: str, group: str) -> None:
     assert await backend.ack_many(topic, group, ids) == 1
     assert await backend.forget_consumer(retry, group, "a") is True
     assert await backend.forget_consumer(topic, group, "a") is True
-    assert (await backend.trim(topic, ids[-1])).pinned_by is None
+    assert (await backend.trim(topic, ids[-1])).pin is None
     await live_later(backend, topic)
     await live_dead_letters(backend, topic, group)
     await live_handling(backend, topic, group)
@@ -118,7 +130,7 @@ async def live(backend: Any, topic: str, group: str) -> None:
 async def live_by_hand(backend: Any, topic: str, group: str) -> None:
     """On a topic of the same slot, for in the end it is removed."""
     other = keys.lane(topic, "by-hand")
-    assert await backend.append(other, [Stored("5-0", [b"payload", b"1"])], keep_ids=True) == ["5-0"]
+    assert await backend.append(other, [Stored("5-0", [b"payload", b"1"])], keep_ids=True) == [Appended.NEW]
     await backend.register(other)
     assert other in [name async for name in backend.streams("*")]
     for name in (group, "other"):
@@ -129,6 +141,7 @@ async def live_by_hand(backend: Any, topic: str, group: str) -> None:
     assert await backend.settle(other, group, "a", parked=[Park(entry, HOUR, 2)]) == Settled(1)
     await backend.move_group(other, group, "0")
     assert await backend.remove_group(other, group) is True
+    assert (await backend.kept(other))[other].is_registered is True
     assert await backend.remove_topic(other) == 1
 
 
@@ -190,6 +203,9 @@ async def live_in_lanes(backend: Any, topic: str, group: str) -> None:
     assert (await book.cancel(group, last.id, (lanes[0], await book.publish(lanes[0], last))))[1] is True
     await live_by_the_clock(book, lanes[1])
     await live_taking_over(book, lanes, group)
+    assert (await book.kept(lanes[1]))[lanes[1]].unique == 1
+    assert await book.remove_topic(lanes[1]) > 1
+    await book.put_unique(group, group, Message(9), lanes[0], until_done, None)
     backend.called.update(book.called)
 
 
@@ -254,16 +270,19 @@ async def live_watching(backend: Any, topic: str, group: str) -> None:
 async def live_examined(backend: Any, topic: str, group: str) -> None:
     assert (await backend.server()).is_cluster
     assert await backend.gone(topic, ["1-0"]) == {"1-0"}
-    assert await backend.turn(topic, group) is None
-    assert [one.problem for one in await backend.parcels(topic, group)] == [""] * 2
-    assert [one.problem for one in await backend.parcels(topic, None)] == [""]
+    assert await backend.begun(topic, group, ["1-0"]) == {}
+    assert [one.problem async for one in backend.parcels(topic, group)] == [""] * 2
+    assert [one.problem async for one in backend.parcels(topic, None)] == [""]
     assert {one.found for one in await backend.keys_of(topic, [group])} >= {"stream", "zset", "hash", "set", "string"}
     assert (await backend.books(topic)).registered
+    await backend.is_handled(topic, group, new_id())
+    await backend.place_cursor(topic, "nobody", Position("0-0", -1, ""))
 
 
 async def live_following(backend: Any, topic: str, cursor: str) -> None:
     assert backend.slot(topic) == key_slot(topic.encode())
     seen = await backend.glimpse(topic, "0-0", 1)
+    assert await backend.looking().glimpse(topic, "0-0", 1) == seen
     assert await backend.read_before(topic, seen.survey.first, 5) == []
     message = (await backend.read_range(topic, "-", "+", 1))[0].message
     assert (await backend.find_near(topic, message.id, HOUR))[1]

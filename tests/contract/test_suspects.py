@@ -73,6 +73,8 @@ async def test_starts_are_counted_per_entry_whoever_starts_it(backend: RedisBack
     assert await backend.mark_start(first, group, "heir") == 2
     await backend.reclaim_idle(topic, group, "next", NOW, 10)
     assert await backend.mark_start(first, group, "next") == 3
+    assert await backend.begun(topic, group, [first.id, second.id, "9-9"]) == {first.id: 3, second.id: 1}
+    assert await backend.begun(keys.retry(topic, group), group, [first.id]) == {}
 
 
 async def test_only_its_holder_can_count_a_start(

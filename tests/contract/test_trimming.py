@@ -7,7 +7,7 @@ import pytest
 import redis
 
 from penstock.backend import keys
-from penstock.backend.entry import Trimmed
+from penstock.backend.entry import Pin, Trimmed
 from penstock.backend.redis import RedisBackend
 from penstock.errors import ConfigurationError
 from penstock.message.message import Message
@@ -34,7 +34,7 @@ async def test_what_every_group_settled_can_go(backend: RedisBackend, topic: str
     await backend.settle(topic, "g", "c", done=entries)
     result = await trim_all(backend, topic)
     assert result.horizon == ids[899]
-    assert result.pinned_by == "group g"
+    assert result.pin == Pin("group", "g")
     # `~` drops whole nodes of 100 entries at most; never one at or behind the horizon.
     assert 100 < admin.xlen(topic) <= 300
     assert len(await backend.read_new(topic, "g", "c", 1000, NOW)) == 100
@@ -59,7 +59,7 @@ async def test_the_slowest_group_decides_and_is_named(backend: RedisBackend, top
         entries = await backend.read_new(topic, group, "c", count, NOW)
         await backend.settle(topic, group, "c", done=entries)
     result = await trim_all(backend, topic)
-    assert (result.horizon, result.pinned_by) == (ids[249], "group slow")
+    assert (result.horizon, str(result.pin)) == (ids[249], "group slow")
     assert len(await backend.read_new(topic, "slow", "c", 1000, NOW)) == 750
 
 
@@ -68,7 +68,7 @@ async def test_a_group_that_never_read_keeps_the_whole_topic(
 ) -> None:
     await backend.create_group(topic, "g")
     await publish(backend, topic)
-    assert await backend.trim(topic, ALL) == Trimmed(0, "0-0", "group g")
+    assert await backend.trim(topic, ALL) == Trimmed(0, "0-0", Pin("group", "g"))
     assert admin.xlen(topic) == 1000
 
 
@@ -78,7 +78,7 @@ async def test_a_durable_cursor_holds_the_horizon_too(backend: RedisBackend, top
     await backend.settle(topic, "g", "c", done=await backend.read_new(topic, "g", "c", 1000, NOW))
     admin.hset(keys.cursors(topic), "lake", ids[300])
     result = await trim_all(backend, topic)
-    assert (result.horizon, result.pinned_by) == (ids[300], "cursor lake")
+    assert (result.horizon, str(result.pin)) == (ids[300], "cursor lake")
     assert admin.xrange(topic, ids[300], ids[300])
 
 
@@ -98,7 +98,7 @@ async def test_the_floor_is_kept_even_if_everybody_is_done(
     ids = await publish(backend, topic)
     await backend.settle(topic, "g", "c", done=await backend.read_new(topic, "g", "c", 1000, NOW))
     result = await trim_all(backend, topic, ids[400])
-    assert (result.horizon, result.pinned_by) == (ids[400], None)
+    assert (result.horizon, result.pin) == (ids[400], None)
     assert admin.xrange(topic, ids[400], ids[400])
 
 
@@ -133,7 +133,7 @@ async def test_what_is_too_many_and_not_settled_stays(backend: RedisBackend, top
     entries = await backend.read_new(topic, "g", "c", 600, NOW)
     await backend.settle(topic, "g", "c", done=entries[:500])
     result = await backend.trim(topic, "0-1", max_entries=0)
-    assert (result.horizon, result.pinned_by) == (ids[500], "group g")
+    assert (result.horizon, str(result.pin)) == (ids[500], "group g")
     assert 500 <= admin.xlen(topic) < 600
     assert not (await backend.trim(topic, "0-1", max_entries=0)).removed
 
@@ -166,7 +166,10 @@ async def test_ids_are_compared_as_numbers_of_any_length(
         await backend.create_group(topic, group, entry_id)
         await backend.create_group(topic, "last", ids[-1])
         result = await backend.trim(topic, "18446744073709551615-0")
-        assert (result.horizon, result.pinned_by) == (entry_id, f"group {group}" if entry_id != ids[-1] else "group g5")
+        assert (result.horizon, str(result.pin)) == (
+            entry_id,
+            f"group {group}" if entry_id != ids[-1] else "group g5",
+        )
         admin.xgroup_destroy(topic, group)
 
 
@@ -201,3 +204,12 @@ async def test_a_cut_drops_the_oldest_whoever_needs_them_and_tells(
     assert (await backend.watch(topic, "g")).missed == 990 - admin.xlen(topic)
     with pytest.raises(ConfigurationError, match="max_entries"):
         await backend.cut(topic, -1)
+
+
+@pytest.mark.parametrize("name", [b"nobody reads it yet", b"cursor lake", b"\xff"])
+async def test_whoever_keeps_it_is_told_by_kind_and_name(
+    backend: RedisBackend, topic: str, admin: redis.Redis, name: bytes
+) -> None:
+    await backend.publish(topic, Message({}))
+    admin.xgroup_create(topic, name, "0")
+    assert (await backend.trim(topic, ALL)).pin == Pin("group", name.decode(errors="backslashreplace"))

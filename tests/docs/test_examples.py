@@ -12,7 +12,9 @@ ELSEWHERE = {
     "clickstream": "tests/spark/test_clickstream.py",
     "to_lake": "tests/spark/test_documents.py",
 }
-NAMES = sorted(path.stem for path in (ROOT / "examples").iterdir() if path.stem not in ("__init__", "__pycache__"))
+NAMES = sorted(
+    path.stem for path in (ROOT / "examples").iterdir() if path.stem not in ("__init__", "__pycache__", "README")
+)
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in ELSEWHERE])

@@ -1,4 +1,4 @@
-"""The documentation as a whole: every page is in the menu, and every link and anchor leads somewhere."""
+"""The documentation as a whole: index and menu lead to every page, and every link and anchor leads somewhere."""
 
 import ast
 import re
@@ -13,12 +13,13 @@ MENU = re.findall(r"^ +- (?:[^:\n]+: )?(\S+\.md)$", (ROOT / "mkdocs.yml").read_t
 EACH = pytest.mark.parametrize("page", PAGES, ids=name_of)
 
 
-def test_every_page_is_in_the_menu_once() -> None:
-    pages = {name_of(page).removeprefix("docs/") for page in PAGES if page.is_relative_to(ROOT / "docs")}
+def test_the_index_leads_to_every_page_and_so_does_the_menu() -> None:
+    docs = ROOT / "docs"
+    pages = {page.relative_to(docs).as_posix() for page in PAGES if page.is_relative_to(docs)} - {"index.md"}
     notes = {page for page in pages if page.startswith("decisions/0")}
-    assert sorted(MENU) == sorted(pages - notes)
-    index = (ROOT / "docs" / "decisions" / "README.md").read_text()
-    assert not [note for note in notes if f"({Path(note).name})" not in index]
+    assert sorted(pages - notes - set(links_of(docs / "index.md"))) == []
+    assert sorted(MENU) == sorted((pages - notes) | {"index.md"})
+    assert sorted({Path(note).name for note in notes} - set(links_of(docs / "decisions" / "README.md"))) == []
 
 
 @EACH

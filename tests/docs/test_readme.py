@@ -1,5 +1,6 @@
 """The examples of the documentation run, and the README's print what it says they print."""
 
+import json
 import os
 import re
 import subprocess
@@ -9,18 +10,16 @@ from pathlib import Path
 import pyarrow.parquet
 import pytest
 
-from penstock.message.message import Message
-from penstock.sync import Penstock
+from tests.support.pages import ROOT, blocks_of
 
-ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 REFERENCE = (ROOT / "docs" / "reference" / "metrics.md").read_text()
 EXAMPLE = re.compile(r"```python\n(?P<code>.*?)```\n\n```\n(?P<output>.*?)```", re.DOTALL)
 CODE = re.compile(r"```python\n(.*?)```", re.DOTALL)
 
 
-def run(code: str, directory: Path, seconds: float = 50) -> str:
-    """What it prints, where the embedded server keeps its data from one run to the next."""
+def run(code: str, directory: Path, seconds: float = 50) -> tuple[str, str]:
+    """What it prints, and says on stderr, where the embedded server keeps its data from one run to the next."""
     result = subprocess.run(
         [sys.executable, "-c", code],
         env={**os.environ, "PENSTOCK_URL": f"embedded://{directory}"},
@@ -29,6 +28,23 @@ def run(code: str, directory: Path, seconds: float = 50) -> str:
         capture_output=True,
         text=True,
         timeout=seconds,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    return result.stdout, result.stderr
+
+
+def in_a_shell(script: str, directory: Path) -> str:
+    """What it prints where `penstock` and `python` are those of this environment, and no server is known."""
+    known = {name: value for name, value in os.environ.items() if name != "PENSTOCK_URL"}
+    result = subprocess.run(
+        ["sh", "-e", "-c", script],
+        env={**known, "PATH": os.pathsep.join([str(Path(sys.executable).parent), known["PATH"]])},
+        cwd=directory,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=170,
         check=False,
     )
     assert result.returncode == 0, result.stderr
@@ -41,23 +57,35 @@ def examples(*, with_spark: bool) -> list[re.Match[str]]:
     return [example for example in found if ("penstock.spark" in example["code"]) is with_spark]
 
 
-def test_every_example_prints_what_it_says_however_often_it_is_run(tmp_path: Path) -> None:
-    assert examples(with_spark=False)
-    for example in examples(with_spark=False):
-        assert [run(example["code"], tmp_path) for _ in range(2)] == [example["output"]] * 2
+def test_the_example_prints_what_it_says_however_often_it_is_run(tmp_path: Path) -> None:
+    (example,) = examples(with_spark=False)
+    shown = example["output"].splitlines()
+    (logged,) = [line for line in shown if "…" in line]
+    for _ in range(2):
+        out, err = run(example["code"], tmp_path)
+        assert out.splitlines() == [line for line in shown if line != logged]
+        assert re.fullmatch(re.escape(logged).replace("…", r"[0-9a-f-]+"), err.removesuffix("\n"))
+
+
+def test_the_example_is_short() -> None:
+    (example,) = examples(with_spark=False)
+    assert len([line for line in example["code"].splitlines() if line]) <= 20
 
 
 @pytest.mark.xdist_group("spark")
 @pytest.mark.timeout(180)
 def test_the_archive_holds_what_was_published(tmp_path: Path) -> None:
+    """Its commands, and then the program, in a shell: as whoever reads it would."""
     (example,) = examples(with_spark=True)
-    bodies = [{"order": f"o-{n}", "total": total} for n, total in enumerate((1200, 300, -5))]
-    with Penstock.connect(f"embedded://{tmp_path}") as app:
-        sent = app.bus("orders").publish_many(Message(body) for body in bodies)
-        assert run(example["code"], tmp_path, seconds=170) == example["output"]
+    (block,) = [block for block in blocks_of(ROOT / "README.md") if "$ penstock publish" in block.text]
+    commands = re.findall(r"^\$ (.+)$", block.text, re.MULTILINE)
+    (tmp_path / "archive.py").write_text(example["code"])
+    printed = in_a_shell("\n".join([*commands, "python archive.py"]), tmp_path)
+    *sent, last = printed.splitlines(keepends=True)
+    assert last == example["output"]
     archive = pyarrow.parquet.read_table(tmp_path / "lake" / "orders").sort_by("id")
-    assert archive["id"].to_pylist() == [receipt.id for receipt in sent]
-    assert archive["payload"].to_pylist() == bodies
+    assert archive["id"].to_pylist() == [json.loads(receipt)["id"] for receipt in sent]
+    assert [row["total"] for row in archive["payload"].to_pylist()] == [1200, 300, -5]
 
 
 def test_the_examples_of_the_reference_run(tmp_path: Path) -> None:

@@ -1,10 +1,13 @@
 """The pages that are made from the code are what the code says now."""
 
 import importlib
+import re
 
 import pytest
 
 import penstock
+from penstock.cli.moments import moment_of, span_of
+from penstock.cli.usage import EXIT_CODES
 from scripts.reference.api import ROOMS
 from scripts.reference.pages import made
 from tests.support.pages import ROOT
@@ -31,3 +34,27 @@ def test_an_entry_tells_what_a_call_takes() -> None:
     api = MADE["docs/reference/api.md"]
     assert "- `await publish_many(bodies: Iterable[Any], *, once: bool=False, topic: str | None=None)" in api
     assert "- `attempts: int = 5`: All of them: the first counts as 1, and 1 means no retry." in api
+
+
+def test_whatever_does_not_begin_with_our_name_is_a_stream_of_messages() -> None:
+    rows = [line for line in MADE["docs/reference/keys.md"].splitlines() if line.startswith("| `")]
+    assert [row for row in rows if not row.startswith("| `penstock:") and "| stream |" not in row] == []
+
+
+def test_the_page_on_commands_tells_every_exit_code() -> None:
+    page = MADE["docs/reference/cli.md"]
+    assert [code for code, meaning in EXIT_CODES.items() if f"\n| {code} | {meaning} |\n" not in page] == []
+
+
+def test_defaults_of_durations_are_written_as_they_are_read() -> None:
+    shown = re.findall(r"TIMEDELTA`: .*\*\[default: (.*)\]\*", MADE["docs/reference/cli.md"])
+    assert {"30s", "2m", "1h", "1d"} <= set(shown)
+    assert [span_of(text) for text in shown]
+
+
+def test_the_spellings_of_times_that_the_page_on_commands_names_are_taken() -> None:
+    spans, moments = re.findall(
+        r"^A `TIMEDELTA` (.*?)A `DATETIME` (.*?)Only", MADE["docs/reference/cli.md"], re.S | re.M
+    )[0]
+    assert [span_of(text) for text in re.findall("`(.*?)`", spans)]
+    assert [moment_of(text) for text in re.findall("`(.*?)`", moments)]

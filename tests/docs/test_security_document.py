@@ -17,6 +17,7 @@ from penstock import (
     Delivery,
     JobDelivery,
     JobOptions,
+    Message,
     Penstock,
     Reject,
     Retention,
@@ -25,8 +26,9 @@ from penstock import (
     Subscription,
 )
 from penstock.errors import AuthenticationError, PenstockError
-from penstock.events import Handled, Reclaimed
+from penstock.events import DeadLettered, Handled, PauseChanged, Reclaimed
 from penstock.overview import Overview
+from penstock.tail.alone import LoneReader
 from penstock.testing import app_events, drain, settled
 from tests.support.pages import ROOT, blocks_of
 from tests.support.servers import Server, free_port, redis_binary, valkey_binary
@@ -107,6 +109,44 @@ async def handle(app: Penstock) -> None:
         await running
 
 
+async def publish_by_key(app: Penstock) -> None:
+    orders = app.bus("orders", partitions=2, ordering="key")
+    for number, key in enumerate("abcd"):  # the last one is in the other partition
+        await orders.publish({"n": number}, key=key)
+        await orders.publish({"n": number}, key=key, once=True)
+    await orders.publish_many([Message({"n": 4}, key=key) for key in "abcd"])
+
+
+async def handle_by_key(app: Penstock) -> None:
+    """Published, handled, retried, buried; taken over from a process that is gone; trimmed."""
+    options = Subscription(scan=QUICK)
+    terms: dict[str, Any] = {"partitions": 2, "ordering": "key", "retry": AGAIN, "lease": 3 * QUICK, "options": options}
+    orders = app.bus("orders", group="billing", **terms)
+
+    @orders.on(dict)
+    async def charge(event: Delivery[dict[str, int]]) -> None:
+        if event.body["n"] == 2 and event.attempt == 1:
+            raise ValueError
+        if event.body["n"] == 3:
+            raise Reject("no")
+
+    await publish_by_key(app)
+    await app.backend.take_turn("orders:p0", "billing", "gone", QUICK)
+    async with app_events(app) as seen:
+        running = asyncio.create_task(app.run(orders, signals=False))
+        await seen.wait_for(DeadLettered, count=2)
+        await settled(app, orders)
+        await orders.pause()
+        await seen.wait_for(PauseChanged)
+        await orders.resume()
+        await seen.wait_for(PauseChanged, count=2)
+        app.stop()
+        await running
+    await app.backend.trim("orders:p0", "1-0")
+    await app.backend.bound_dead("orders:p0", "1-0", 10, 10)
+    await app.backend.forget_idle("orders:p0", "billing", timedelta(hours=1))
+
+
 async def follow(app: Penstock) -> None:
     for after in ("earliest", Cursor("copy", start="earliest", every=1)):
         async with app.tail("orders", after=after) as tail:
@@ -169,14 +209,25 @@ async def operate(app: Penstock) -> None:
     await orders.resume()
 
 
+async def look(app: Penstock) -> None:
+    """What every command that only looks is tried with is in tests/cli/test_only_looking.py."""
+    assert {"orders", "other"} >= {topic.name for topic in await Overview(app.backend).topics()}
+    async with LoneReader(app.backend, "orders", "earliest") as reader:
+        assert len((await reader.read()).entries) == 3
+    assert not await app.jobs("images").unfinished(most=10)
+
+
 WORK = {
     "publisher": publish,
     "worker": handle,
+    "keyedpublisher": publish_by_key,
+    "keyedworker": handle_by_key,
     "follower": follow,
     "reader": read_changes,
     "producer": enqueue,
     "jobworker": do_jobs,
     "operator": operate,
+    "viewer": look,
 }
 
 
@@ -190,6 +241,11 @@ async def test_an_account_can_do_its_work(server: Server, role: str) -> None:
         with server.client() as admin:  # somebody who took a message, and was never heard of again
             admin.xgroup_create("orders", "billing", "0")
             admin.xreadgroup("billing", "gone", {"orders": ">"}, count=1)
+    if role == "keyedworker":
+        with server.client() as admin:  # somebody else, who reads a partition in no order, and holds what it was given
+            admin.xadd("orders:p0", {"payload": '{"n": 1}'})
+            admin.xgroup_create("orders:p0", "audit", "0")
+            admin.xreadgroup("audit", "slow", {"orders:p0": ">"}, count=1)
     async with connected(server, role) as app:
         await WORK[role](app)
     assert not denied(server)
@@ -203,12 +259,18 @@ async def test_an_account_can_do_its_work(server: Server, role: str) -> None:
         ("publisher", lambda app: app.backend.create_group("orders", "mine")),
         ("worker", lambda app: app.bus("other").publish({})),
         ("worker", lambda app: app.backend.read_range("other", "-", "+", 1)),
+        ("keyedpublisher", lambda app: app.bus("orders").publish({})),
+        ("keyedpublisher", lambda app: app.backend.read_range("orders:p0", "-", "+", 1)),
+        ("keyedworker", lambda app: app.bus("other", partitions=2, ordering="key").publish({})),
+        ("keyedworker", lambda app: app.backend.read_range("orders", "-", "+", 1)),
         ("follower", lambda app: app.bus("orders").publish({})),
         ("follower", lambda app: app.backend.trim("orders", "9999999999999-0")),
         ("follower", lambda app: app.backend.read_range("other", "-", "+", 1)),
         ("reader", lambda app: app.backend.create_group("other", "mine")),
         ("producer", lambda app: app.backend.create_group("{images}:normal", "workers")),
         ("producer", lambda app: app.bus("orders").publish({})),
+        ("viewer", lambda app: app.bus("orders").publish({})),
+        ("viewer", lambda app: app.backend.glimpse("orders", "0-0", 1)),
         ("jobworker", lambda app: app.bus("orders").publish({})),
         ("jobworker", lambda app: app.jobs("mails").enqueue({})),
     ],

@@ -5,7 +5,7 @@ A naive one handles a bus without, as one does who hopes that what is published 
 
 import asyncio
 import os
-import sys
+import random
 from datetime import timedelta
 from typing import Any
 
@@ -28,7 +28,7 @@ async def main(setup: Setup) -> None:
     async def handle(event: Delivery[Any]) -> None:
         facts = {"id": event.entry_id, "token": event.fence, "body": [event.topic, event.key, event.body["n"]]}
         log.write_line("start", **facts)
-        await asyncio.sleep(setup.work)
+        await asyncio.sleep(random.uniform(0, 2 * setup.work))  # who works at several has them end in any order
         log.write_line("acked", **facts)
 
     async with app:
@@ -37,5 +37,5 @@ async def main(setup: Setup) -> None:
     log.write_line("left")
 
 
-if __name__ == "__main__":
-    asyncio.run(main(msgspec.json.decode(sys.argv[1], type=Setup)))
+def run(setup: str) -> None:
+    asyncio.run(main(msgspec.json.decode(setup, type=Setup)))

@@ -2,7 +2,6 @@
 
 import asyncio
 import random
-import sys
 import uuid
 from collections.abc import Iterator
 from typing import Any
@@ -105,5 +104,5 @@ async def main(setup: ProducerSetup) -> None:
     journal.write("left")
 
 
-if __name__ == "__main__":
-    asyncio.run(main(read(ProducerSetup, sys.argv[1])))
+def run(setup: str) -> None:
+    asyncio.run(main(read(ProducerSetup, setup)))

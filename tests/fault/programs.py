@@ -1,14 +1,12 @@
 """The processes of a fault test: started, watched, and always ended, by their own ids."""
 
-import os
 import signal
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 from tests.fault.journal import Journal
 from tests.fault.setup import URL_VARIABLE, ProducerSetup, WorkerSetup, written
+from tests.support.forked import Forked
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 _LONGEST_FAREWELL = 20.0
@@ -24,13 +22,9 @@ class Program:
         self.role = "producer" if isinstance(setup, ProducerSetup) else "worker"
         self._url = url
         self._journal = journal
-        environment: Mapping[str, str] = {**os.environ, URL_VARIABLE: url, "PYTHONFAULTHANDLER": ""}
         log = Path(setup.directory) / f"{self.role}-{len(list(Path(setup.directory).glob('*.log')))}.log"
-        with log.open("wb") as output:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", self.modules[self.role], written(setup)],
-                cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
-            )  # fmt: skip
+        log.touch()  # the next one counts it
+        self.process = Forked(self.modules[self.role], written(setup), log, **{URL_VARIABLE: url})
         self.log = log
         self.ended = False
         journal.write("spawned", pid=self.pid, name=self.role)

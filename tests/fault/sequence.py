@@ -65,14 +65,20 @@ class Readers:
         )
 
     def stale(self) -> list[Line]:
-        """What those who were frozen have acknowledged when they were thawed, or tried to."""
-        before = {line.id: line.at for line in reversed(self.lines("start"))}
+        """What those who were frozen asked to acknowledge when they were thawed, and others had begun by then.
+
+        Not where they were told of their loss before they asked: then there was nothing to fence.
+        """
         return [
             line
             for line in self.lines("lost", "acked")
             for begun, thawed in self.frozen.get(line.pid, [])
-            if thawed <= line.at <= thawed + 1 and before[line.id] < begun
+            if thawed <= line.at <= thawed + 1 and self._is_begun_by_another(line, begun)
+            if line.what == "acked" or "has another holder now" in line.error
         ]
+
+    def _is_begun_by_another(self, ended: Line, since: float) -> bool:
+        return any(line.id == ended.id and line.pid != ended.pid and line.at > since for line in self.lines("start"))
 
     async def restart_server(self) -> None:
         await self.until_started(5)

@@ -10,7 +10,7 @@ from tests.fault.size import DUPLICATES
 BUDGET = 2
 
 
-@row("F25 poison of every kind", redis=True)
+@row("F25 poison of every kind")
 async def test_poison_of_every_kind_ends_in_the_dead_letters_and_the_innocent_are_handled(scene: Scene) -> None:
     scene.work(attempts=BUDGET, lease=1.0, timeout=1.0)
     poison = dict.fromkeys([*FAILING, *KILLING], 1)

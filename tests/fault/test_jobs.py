@@ -86,7 +86,7 @@ async def test_jobs_queued_and_scheduled_survive_a_server_that_is_killed(scene: 
 
 
 @pytest.mark.parametrize("request_lost", ["read_lanes", "settle", "unique"])
-@row("F14 jobs: replies lost", redis=True)
+@row("F14 jobs: replies lost")
 async def test_the_reply_to_what_was_asked_of_a_queue_is_lost(scene: Scene, request_lost: str) -> None:
     network = await scene.connect_through_network()
     scene.work(lease=LEASE)
@@ -101,7 +101,7 @@ async def test_the_reply_to_what_was_asked_of_a_queue_is_lost(scene: Scene, requ
     await audit(scene)
 
 
-@row("F25 jobs: poison of every kind", redis=True)
+@row("F25 jobs: poison of every kind")
 async def test_poison_among_jobs_ends_in_the_dead_letters(scene: Scene) -> None:
     scene.work(attempts=2, lease=LEASE, timeout=1.0)
     poison = dict.fromkeys([*FAILING, *KILLING], 1)
@@ -113,7 +113,7 @@ async def test_poison_among_jobs_ends_in_the_dead_letters(scene: Scene) -> None:
     assert verdict.dead == len(poison)
 
 
-@row("F32 priority starvation", redis=True)
+@row("F32 priority starvation")
 async def test_a_flood_of_urgent_jobs_leaves_the_others_their_share_also_when_workers_die(scene: Scene) -> None:
     flood = MESSAGES * 4 if FULL else 600
     scene.produce(flood, producers=1, priority="high", abreast=50, fates={"slow": flood}, seconds=0.005)

@@ -1,10 +1,8 @@
 """A migration is killed at every step it takes, and so is its server: each job is in one queue, and none is lost."""
 
 import asyncio
-import os
+import json
 import signal
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
@@ -12,11 +10,11 @@ from penstock.backend import keys
 from penstock.options import Priority
 from tests.fault.checker import Verdict
 from tests.fault.gate import Gate
-from tests.fault.programs import ROOT
 from tests.fault.rows import row
 from tests.fault.scene import Scene
 from tests.fault.servers import ALWAYS, with_password
 from tests.fault.size import FULL
+from tests.support.forked import Forked
 from tests.support.old_queue import OldPrograms
 
 QUEUE = "mail"
@@ -35,8 +33,7 @@ async def test_a_migration_killed_at_any_step_moves_each_job_once(scene: Scene) 
         for step in range(STEPS):
             killed[await killed_at(scene, trigger, step)] += 1
             check(scene, old, (wanted, dead), f"a kill at step {step} from {trigger.decode()} on")
-    done = migrate(scene.url)
-    assert done.wait(30) == 0
+    assert migrate(scene, scene.url).wait(30) == 0
     assert (old.waiting(), old.dead(), places(scene, old)) == ([], [], (wanted, dead))
     for before, count in killed.items():
         scene.prove(f"kills before a {before}", count)
@@ -49,7 +46,7 @@ async def test_a_server_killed_in_the_middle_leaves_each_job_in_one_queue(scene:
     old = OldPrograms(server.client())
     wanted, before = Counter(old.enqueue() for _ in range(1500)), server.pid
     async with Gate(server.socket, scene.directory / "gate", b"ZRANGE", close_at=15) as gate:
-        running = migrate(with_password(gate.path))
+        running = migrate(scene, with_password(gate.path))
         async with asyncio.timeout(30):
             await gate.closed.wait()
         server.process.send_signal(signal.SIGKILL)
@@ -64,23 +61,21 @@ async def test_a_server_killed_in_the_middle_leaves_each_job_in_one_queue(scene:
     scene.prove("moved before", 1500 - len(old.waiting()))
     scene.prove("left to be moved", len(old.waiting()))
     assert places(scene, old) == (wanted, Counter())
-    assert migrate(server.url).wait(30) == 0
+    assert migrate(scene, server.url).wait(30) == 0
     assert (old.waiting(), places(scene, old)) == ([], (wanted, Counter()))
     scene.verdict = Verdict((), 1500, 1500, 0, 0, 1500, 0, 0)
 
 
-def migrate(url: str) -> "subprocess.Popen[bytes]":
-    return subprocess.Popen(
-        [sys.executable, "-c", "from penstock.cli.main import main; main()", "job", "migrate", QUEUE],
-        cwd=ROOT, env={**os.environ, "PENSTOCK_URL": url}, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-    )  # fmt: skip
+def migrate(scene: Scene, url: str) -> Forked:
+    command = json.dumps(["job", "migrate", QUEUE])
+    return Forked("tests.support.command_line", command, scene.directory / "migrate.log", PENSTOCK_URL=url)
 
 
 async def killed_at(scene: Scene, trigger: bytes, step: int) -> str:
     """Kill a migration there; says before what."""
     path: Path = scene.directory / "gate"
     async with Gate(scene.server.socket, path, trigger, step) as gate:
-        running = migrate(with_password(path))
+        running = migrate(scene, with_password(path))
         async with asyncio.timeout(30):
             await gate.closed.wait()
         running.kill()

@@ -19,6 +19,9 @@ FAILED_IN_ONE_GROUP = "test_retries.py::test_what_one_group_retries_the_other_ne
 FOLLOWERS = "test_followers.py::test_a_thousand_followers_share_one_connection_and_miss_nothing_unannounced[valkey]"
 FLOOD = "test_jobs.py::test_a_flood_of_urgent_jobs_leaves_the_others_their_share_also_when_workers_die[valkey]"
 
+PLUGINS = ("-p", "no:cacheprovider", "-p", "pytest_asyncio.plugin", "-p", "pytest_timeout")
+"""Those that a row needs: to load all that are installed takes longer than some rows."""
+
 MUTANTS = [
     ("ack-before-handle", BEGUN_BY_A_KILLED_WORKER, "I1"),
     ("blame-by-times-delivered", BEGUN_BY_A_KILLED_WORKER, "I5"),
@@ -64,15 +67,16 @@ def test_a_mutant_turns_its_row_red(name: str, row: str, invariant: str, tmp_pat
     copy = mutated(name, tmp_path)
     done = run([sys.executable, "-c", "import penstock; print(penstock.__file__)"], copy)
     assert str(copy) in done.stdout, "the row would not import the mutant"
-    done = run([sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"tests/fault/{row}"], copy)
+    done = run([sys.executable, "-m", "pytest", "-q", *PLUGINS, f"tests/fault/{row}"], copy)
     assert done.returncode == pytest.ExitCode.TESTS_FAILED, done.stdout + done.stderr
     assert f"\nE       {invariant}: " in done.stdout, f"red, but not by {invariant}:\n{done.stdout}"
 
 
 def mutated(name: str, directory: Path) -> Path:
     """Where the mutant's package is; a patch that does not apply any more fails the test."""
-    ignored = shutil.ignore_patterns("__pycache__")
-    shutil.copytree(ROOT / "src" / "penstock", directory / "src" / "penstock", ignore=ignored)
+    # With what is compiled of it, where that is finished: a file keeps its time, unless the patch writes it anew.
+    unfinished = shutil.ignore_patterns("*.pyc.*")
+    shutil.copytree(ROOT / "src" / "penstock", directory / "src" / "penstock", ignore=unfinished)
     patch = PATCHES / f"{name}.patch"
     done = subprocess.run(["git", "apply", str(patch)], cwd=directory, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{patch.name} does not apply any more, make it anew: {done.stderr}"
@@ -82,7 +86,7 @@ def mutated(name: str, directory: Path) -> Path:
 def run(command: list[str], source: Path) -> "subprocess.CompletedProcess[str]":
     # The small size will do, and a mutant has no place in the table.
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("FAULT_", "PYTEST_"))}
-    environment["PYTHONPATH"] = str(source)
+    environment |= {"PYTHONPATH": str(source), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     return subprocess.run(
         command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
     )

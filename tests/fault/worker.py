@@ -114,5 +114,5 @@ def peak_rss() -> int:
     return int(next(line for line in status.splitlines() if line.startswith("VmHWM:")).split()[1]) * 1024
 
 
-if __name__ == "__main__":
-    asyncio.run(main(read(WorkerSetup, sys.argv[1])))
+def run(setup: str) -> None:
+    asyncio.run(main(read(WorkerSetup, setup)))

@@ -13,7 +13,10 @@ import msgspec
 import pytest
 import redis
 
-from penstock import Delivery, Durability, Message, Receipt, Sending, events
+from penstock import Delivery, Durability, Message, Priority, Receipt, Sending, events
+from penstock.delivery.duty import Duty
+from penstock.delivery.outlook import Outlook
+from penstock.delivery.plan import Plan
 from penstock.errors import (
     AuthenticationError,
     ConfigurationError,
@@ -23,6 +26,7 @@ from penstock.errors import (
     PublishUnknownError,
     ServerUnreachableError,
 )
+from penstock.events import Listeners
 from penstock.message.ids import canonical, new_id
 from penstock.message.wire import Wire
 from penstock.testing import published
@@ -243,7 +247,9 @@ async def test_a_delayed_message_is_published_once_too(stage: Stage) -> None:
     sending = Sending(delay=50 * MS)
     receipts = [await bus.publish({"n": n}, id=id, sending=sending) for n in range(3)]
     receipts.append(await bus.publish({"n": 3}, id=id))
-    assert [one.duplicate for one in receipts] == [False, True, True, True]
+    receipts += [one for one in await bus.publish_many([Message({}, id)], once=True) if isinstance(one, Receipt)]
+    assert [one.duplicate for one in receipts] == [False, True, True, True, True]
+    assert [one.entry_id for one in receipts] == [None] * 5
     async with stage.running(bus):
         await stage.settled()
     assert seen == [0]
@@ -449,7 +455,7 @@ async def test_a_list_of_topics_that_may_not_be_written_is_given_up_aloud(
 async def test_a_list_of_topics_that_fails_is_tried_again_aloud(proxy: Proxy, admin: "redis.Redis", topic: str) -> None:
     async with Stage(proxy.url, admin, topic) as stage:
         bus = stage.app.bus(topic)
-        proxy.drop_reply_to("SADD")
+        proxy.drop_reply_to("SISMEMBER")
         await bus.publish({})
         (trouble,) = stage.told(events.Trouble)
         assert trouble.scope is events.Scope.UPKEEP
@@ -525,3 +531,21 @@ async def test_a_delay_of_nothing_is_no_delay(stage: Stage) -> None:
     receipt = await stage.app.bus(stage.topic).publish({"n": 1}, sending=Sending(delay=timedelta(0)))
     assert receipt.entry_id is not None
     assert stage.admin.xlen(stage.topic) == 1
+
+
+async def test_a_topic_is_listed_only_when_something_of_it_was_written(stage: Stage) -> None:
+    refused = f"{stage.topic}:theirs"
+    stage.admin.set(refused, "theirs")
+    bus, queue = stage.app.bus(refused, group="g"), stage.app.jobs(f"{stage.topic}:queue")
+    lane = queue.lanes[Priority.NORMAL]
+    stage.admin.set(lane, "theirs")
+    for once in (False, True):
+        assert all(isinstance(one, PenstockError) for one in await bus.publish_many([{"n": 1}, {"n": 2}], once=once))
+    assert all(isinstance(one, PenstockError) for one in await queue.enqueue_many([{"n": 1}]))
+    with pytest.raises(PenstockError):
+        await Outlook(Duty(Plan(topic=refused, group="g"), stage.app.backend, Listeners())).enter()
+    assert not {refused, lane} & set(await stage.app.backend.topics())
+    stage.admin.delete(refused, lane)
+    await bus.publish_many([{"n": 1}, {"n": object()}])
+    await queue.enqueue_many([{"n": 1}])
+    assert {refused, lane} <= set(await stage.app.backend.topics())

@@ -18,8 +18,9 @@ from penstock.backend import keys
 from penstock.errors import LeaseLostError
 from penstock.events import HandlerStuck, LeaseLost, Started
 from penstock.options import ChangeOptions
+from tests.support.forked import ROOT
 from tests.support.proxy import Proxy
-from tests.support.sequential import ROOT, Line, Program, Setup, lines
+from tests.support.sequential import Line, Program, Setup, lines
 from tests.support.stage import Stage
 from tests.support.tailing import publish
 

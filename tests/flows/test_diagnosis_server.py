@@ -1,7 +1,11 @@
 """Each rule on the server finds what it is for on one that was made so, and nothing on one that is well set up."""
 
+import asyncio
+import os
+import re
 import resource
 import shutil
+import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -63,7 +67,8 @@ async def test_a_server_that_evicts_is_told_of(start: Start, policy: str, loses:
     assert finding.level == "wrong"
     assert loses in finding.what
     assert policy in finding.evidence[0]
-    assert "-cli CONFIG SET maxmemory-policy noeviction" in finding.remedy
+    assert finding.remedy.endswith(f"-cli -s {server.socket} CONFIG SET maxmemory-policy noeviction")
+    assert "to last" in finding.besides
 
 
 async def test_a_server_that_keeps_nothing_or_only_snapshots_is_told_of(start: Start) -> None:
@@ -105,6 +110,35 @@ def refuse_writing(server: Server, admin: "redis.Redis") -> None:
             time.sleep(0.01)
 
 
+async def test_a_rewrite_of_the_file_that_failed_is_told_from_a_write_that_failed(start: Start) -> None:
+    server = start(*WELL)
+    with server.client() as admin:
+        admin.xadd("orders", {"payload": os.urandom(200_000)})
+        # Only its child, which writes all of it anew, comes to the limit: the server itself begins an empty file.
+        resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (50_000, resource.RLIM_INFINITY))
+        admin.bgrewriteaof()
+        deadline = time.monotonic() + 10
+        while admin.info("persistence")["aof_last_bgrewrite_status"] == "ok":
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        admin.xadd("orders", {"payload": "{}"})  # it takes changes as ever
+        finding = (await found(server))["disk"]
+        assert (finding.level, finding.what[:60]) == (
+            "note",
+            "the append-only file could not be rewritten, and grows: chan",
+        )
+        async with await RedisBackend.connect(server.url) as backend:
+            reasons = [one.level for one in await Diagnosis(backend).why("orders") if one.rule == "disk"]
+        assert reasons == ["note"]
+        assert re.fullmatch(rf"(valkey|redis)-cli -s {server.socket} BGREWRITEAOF", finding.remedy)
+        admin.bgrewriteaof()
+        while admin.info("persistence")["aof_last_bgrewrite_status"] != "ok":
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    assert await found(server) == {}
+
+
 async def test_a_snapshot_that_failed_is_told_of(start: Start) -> None:
     server = start("--save", "3600 1", "--appendonly", "yes", "--stop-writes-on-bgsave-error", "yes")
     with server.client() as admin:
@@ -116,7 +150,7 @@ async def test_a_snapshot_that_failed_is_told_of(start: Start) -> None:
             time.sleep(0.01)
     finding = (await found(server))["disk"]
     assert "the last snapshot failed, and the server refuses every change" in finding.what
-    assert finding.remedy.endswith("-cli BGSAVE")
+    assert re.fullmatch(rf"(valkey|redis)-cli -s {server.socket} BGSAVE", finding.remedy)
 
 
 async def test_a_full_server_is_told_of_and_is_why_a_topic_is_stuck(start: Start) -> None:
@@ -175,17 +209,93 @@ async def test_what_cannot_be_asked_for_is_said(start: Start) -> None:
     assert "CONFIG GET was refused" in finding.evidence
 
 
+MENDED = {
+    "eviction": {"maxmemory": "100000000", "maxmemory-policy": "allkeys-lru"},
+    "persistence": {"appendonly": "no"},
+    "persistence, later": {"appendfsync": "no"},
+    "memory": {"maxmemory": "1500000"},
+    "timeouts": {"timeout": "5"},
+    "timeouts, later": {"tcp-keepalive": "0"},
+    "replication": {"min-replicas-to-write": "1"},
+}
+
+
+def pasted(finding: Finding, typed: str = "") -> None:
+    """Give a remedy to a shell, as it stands; Redis's client does for both. Where there is none to paste, what stands
+    besides has a command. What is typed when it asks is given to it.
+    """
+    remedy = finding.remedy if "-cli " in finding.remedy else finding.besides.partition(": ")[2]
+    line = remedy.replace("valkey-cli", "redis-cli", 1)
+    done = subprocess.run(["sh", "-c", line], input=typed, capture_output=True, text=True, timeout=10, check=True)
+    assert "ERR" not in done.stdout, done.stdout
+
+
+@pytest.mark.needs("redis-cli", "sh")
+@pytest.mark.parametrize("condition", MENDED)
+async def test_the_setting_that_a_rule_says_mends_it_does(start: Start, condition: str) -> None:
+    server, rule = start(*WELL), condition.partition(",")[0]
+    with server.client() as admin:
+        for name, value in MENDED[condition].items():
+            admin.config_set(name, value)
+        for _ in range(3):  # of memory, twice as much may still be too little
+            if rule in (now := await found(server)):
+                assert " CONFIG SET " in now[rule].remedy + now[rule].besides
+                pasted(now[rule])
+    assert await found(server) == {}
+
+
+@pytest.mark.needs("redis-cli", "sh")
+async def test_a_snapshot_is_taken_and_settings_are_asked_for_as_their_rules_say(start: Start) -> None:
+    server = start("--save", "3600 1", "--appendonly", "yes")
+    with server.client() as admin:
+        resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (1, resource.RLIM_INFINITY))
+        admin.bgsave()
+        await within_ten_seconds(lambda: admin.info("persistence")["rdb_last_bgsave_status"] != "ok")
+        resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        pasted((await found(server))["disk"])
+        await within_ten_seconds(lambda: admin.info("persistence")["rdb_last_bgsave_status"] == "ok")
+        assert "disk" not in await found(server)
+        admin.acl_setuser("default", commands=["-config"], enabled=True, nopass=True)
+        pasted((await found(server))["settings"])
+        assert "settings" not in await found(server)
+
+
+@pytest.mark.needs("redis-cli", "sh")
+async def test_a_remedy_reaches_the_server_as_the_same_user_and_tells_no_password(start: Start) -> None:
+    server = start(*WELL, "--timeout", "5", tcp=True)
+    with server.client() as admin:
+        admin.acl_setuser("ann", enabled=True, passwords=["+s3cret"], keys=["*"], commands=["+@all"])
+    url = f"redis://ann:s3cret@127.0.0.1:{server.port}/3"
+    async with await RedisBackend.connect(url) as backend:
+        (finding,) = [one for one in await Diagnosis(backend).doctor() if one.rule == "timeouts"]
+        assert finding.remedy.endswith(
+            f"-cli -h 127.0.0.1 -p {server.port} -n 3 --user ann --askpass CONFIG SET timeout 0"
+        )
+        assert "s3cret" not in str(finding)
+        with server.client() as admin:
+            admin.acl_setuser("default", enabled=False)
+        pasted(finding, typed="s3cret\n")
+        assert [one for one in await Diagnosis(backend).doctor() if one.rule == "timeouts"] == []
+
+
+async def within_ten_seconds(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
 async def test_the_version_is_judged_by_what_is_known_of_it(start: Start) -> None:
     server = start(*WELL)
     async with await RedisBackend.connect(server.url) as backend:
         facts = await backend.server()
         findings = [one for one in await Diagnosis(backend).doctor() if one.rule == "version"]
     if facts.product == "valkey":
-        assert facts.numbers >= (9, 1, 1)
+        assert facts.numbers >= (9, 1, 2)
         assert findings == []
     else:
         assert facts.numbers < (7, 2)
         (finding,) = findings
         assert any("CVE-2025-49844" in line for line in finding.evidence)
+        assert f"lacks the security fixes of {len(finding.evidence)} releases" in finding.what  # some of several faults
         assert "upgrade to redis 8.10.1 or newer" not in finding.remedy
         assert "upgrade to redis 7.2.16 or newer" in finding.remedy

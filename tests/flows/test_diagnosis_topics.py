@@ -58,7 +58,7 @@ async def test_a_group_that_nobody_reads_with_any_more_is_told_of(stage: Stage) 
     finding = (await doctor(stage))["dead-group"]
     assert finding.subject == f"{stage.topic}/g"
     assert f"everything from {ids[0]} on" in finding.evidence[0]
-    assert finding.remedy.endswith(f"penstock group rm {stage.topic} g --yes")
+    assert finding.besides.endswith(f"penstock group rm {stage.topic} g --yes")
 
 
 @BOTH
@@ -108,10 +108,14 @@ async def test_a_topic_that_nobody_trims_is_told_of(stage: Stage) -> None:
     unread = (await doctor(stage, Patience()))["untrimmed"]
     assert "no group and no cursor reads this topic" in unread.what
     stage.admin.xgroup_create(stage.topic, "g", id="$")
+    assert await doctor(stage, Patience()) == {}, "a block that is not full stays"
+    for n in range(200):
+        stage.admin.xadd(stage.topic, {"payload": "{}"}, id=f"{1000 * (seconds - 3 * 86400)}-{n + 2}")
+    stage.admin.xgroup_setid(stage.topic, "g", "$")
     settled = (await doctor(stage, Patience()))["untrimmed"]
     assert settled.what == "nobody trims this topic: its oldest entry is 3d old"
     assert old in settled.evidence[0]
-    assert f"penstock topic trim {stage.topic} --keep 1d --yes" in settled.remedy
+    assert f"penstock topic trim {stage.topic} --keep 1d --yes" in settled.besides
     assert "untrimmed" not in await doctor(stage, Patience(kept=timedelta(days=4)))
     stage.admin.xtrim(stage.topic, maxlen=0, approximate=False)
     assert await doctor(stage, Patience()) == {}
@@ -121,7 +125,9 @@ async def test_a_topic_that_nobody_trims_is_told_of(stage: Stage) -> None:
 async def test_a_topic_that_is_no_stream_is_told_of_beside_the_others(stage: Stage) -> None:
     await stage.app.backend.register(stage.topic)
     stage.admin.set(stage.topic, "no stream")
-    assert "WRONGTYPE" in (await doctor(stage))["topic"].what
+    finding = (await doctor(stage))["topic"]
+    assert "WRONGTYPE" in finding.what
+    assert finding.besides.endswith(f"penstock topic rm {stage.topic}, and it stays")
     stage.admin.delete(stage.topic)
     assert await doctor(stage) == {}
     stage.admin.srem(keys.TOPICS, stage.topic)

@@ -4,11 +4,14 @@ import asyncio
 import gc
 import os
 import signal
+from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
 
 from penstock import Delivery, events
+from penstock.process import spared_by_the_collector
 from tests.support.stage import Stage
 
 STOPPING = (signal.SIGTERM, signal.SIGINT)
@@ -107,6 +110,15 @@ async def test_what_a_program_catches_meanwhile_stays_caught(stage: Stage) -> No
         signal.signal(signal.SIGTERM, before)
 
 
+@pytest.fixture
+def unspared(spared: ExitStack) -> Iterator[None]:
+    """No app is running, as far as the collector is concerned."""
+    spared.close()
+    yield
+    spared.enter_context(spared_by_the_collector())
+
+
+@pytest.mark.usefixtures("unspared")
 async def test_the_collector_is_itself_again_when_the_last_app_has_ended(stage: Stage) -> None:
     before, frozen = gc.get_threshold(), gc.get_freeze_count()
     async with stage.another() as other:
@@ -120,6 +132,7 @@ async def test_the_collector_is_itself_again_when_the_last_app_has_ended(stage: 
     assert gc.get_freeze_count() == frozen
 
 
+@pytest.mark.usefixtures("unspared")
 async def test_a_collector_that_is_switched_off_stays_off(stage: Stage) -> None:
     before = gc.get_threshold()
     gc.set_threshold(0)

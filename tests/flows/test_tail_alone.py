@@ -6,6 +6,7 @@ import itertools
 import pytest
 
 from penstock.backend.entry import Glimpse
+from penstock.backend.redis import RedisBackend
 from penstock.errors import ServerUnreachableError
 from penstock.tail.alone import LoneReader
 from tests.support.stage import Stage
@@ -43,16 +44,16 @@ async def test_every_entry_is_given_once_and_then_those_that_come(stage: Stage) 
 
 
 async def test_a_read_that_fails_is_read_again(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    ids, found, failed, glimpse = add(stage, 5000), list[str](), 0, stage.app.backend.glimpse
+    ids, found, failed, glimpse = add(stage, 5000), list[str](), 0, RedisBackend.glimpse
 
-    async def failing(topic: str, id: str, count: int) -> Glimpse:
+    async def failing(backend: RedisBackend, topic: str, id: str, count: int) -> Glimpse:
         if next(calls) % 3 == 2:
             raise ServerUnreachableError("the connection broke")
-        return await glimpse(topic, id, count)
+        return await glimpse(backend, topic, id, count)
 
     async with LoneReader(stage.app.backend, stage.topic, "earliest") as reader:
         calls = itertools.count()
-        monkeypatch.setattr(stage.app.backend, "glimpse", failing)
+        monkeypatch.setattr(RedisBackend, "glimpse", failing)
         while len(found) < len(ids):
             try:
                 found += [entry.id for entry in (await reader.read()).entries]

@@ -50,6 +50,14 @@ def test_each_message_is_left_once_with_its_first_entry(tmp_path: Path, seed: in
     assert list(tmp_path.glob("_staging/compaction-*")) == []
 
 
+def test_it_tells_how_far_it_is(tmp_path: Path) -> None:
+    lake, seen = Lake.create(tmp_path), []
+    for topic in ("a", "b", "c"):
+        pour(lake, numbered(topic, range(10)))
+    compact(lake, watch=lambda done, total: seen.append((done, total)))
+    assert seen == [(0, 3), (1, 3), (2, 3)]
+
+
 def test_small_files_of_a_day_become_one(tmp_path: Path) -> None:
     lake = Lake.create(tmp_path)
     for start in range(0, 2000, 100):

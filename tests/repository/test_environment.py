@@ -2,6 +2,8 @@
 
 import importlib
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -91,6 +93,20 @@ def test_a_moved_checkout_starts_anew(checkout: Checkout, tmp_path: Path) -> Non
     checkout.root.rename(tmp_path / "there")
     checkout.move_to(tmp_path / "there")
     assert checkout.set_up("core") == ["create", "core", "project"]
+
+
+def test_an_activated_environment_is_not_made_anew(tmp_path: Path) -> None:
+    python, environment = tmp_path / "python3", tmp_path / "environment"
+    python.symlink_to(sys._base_executable)  # type: ignore[attr-defined]
+    subprocess.run([python, "-m", "venv", "--without-pip", environment], check=True)
+    outside, inside = (
+        subprocess.run(
+            [each, "-c", "import environment; print(environment.identity())"],
+            cwd=ROOT / "scripts", check=True, capture_output=True, text=True,
+        ).stdout
+        for each in (python, environment / "bin" / "python3")
+    )  # fmt: skip
+    assert outside == inside
 
 
 def test_a_python_that_is_gone_starts_anew(checkout: Checkout) -> None:

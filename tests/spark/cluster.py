@@ -14,12 +14,11 @@ from typing import Any, Self
 import pyspark
 
 from penstock.spark.start.java import find_java, home_for_spark
+from tests.support.java import QUICK
 from tests.support.servers import free_port
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 START_SECONDS = 120.0
-QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""For five JVMs on two cores: none lives long enough to get back what better code and more threads cost."""
 
 
 class Cluster:
@@ -42,7 +41,7 @@ class Cluster:
             "JAVA_HOME": str(home_for_spark(find_java())),
             "PYSPARK_PYTHON": sys.executable,
             "PYTHONPATH": str(ROOT),
-            "SPARK_DAEMON_JAVA_OPTS": QUICK_JAVA,
+            "SPARK_DAEMON_JAVA_OPTS": QUICK,
             "SPARK_DAEMON_MEMORY": "256m",
             "SPARK_HOME": str(Path(pyspark.__file__).parent),
             "SPARK_LOCAL_IP": "127.0.0.1",

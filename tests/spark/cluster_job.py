@@ -17,7 +17,7 @@ from pyspark.sql.types import StructType
 from penstock.spark import session
 from penstock.spark.data_source import PenstockSource
 from penstock.spark.pipelines.archive import Archive
-from tests.spark.cluster import QUICK_JAVA
+from tests.support.java import QUICK
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -121,8 +121,7 @@ def copy(spark: "SparkSession", url: str, topic: str, place: Path) -> None:
 def main(master: str, url: str, topic: str, directory: str) -> None:
     place = Path(directory)
     settings = {
-        "spark.driver.extraJavaOptions": QUICK_JAVA,
-        "spark.executor.extraJavaOptions": QUICK_JAVA,
+        "spark.executor.extraJavaOptions": QUICK,
         "spark.executor.memory": "512m",
         "spark.executorEnv." + PLACE: directory,
         "spark.scheduler.minRegisteredResourcesRatio": "1.0",  # start when both workers are there

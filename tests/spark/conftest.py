@@ -16,6 +16,7 @@ import redis
 
 from penstock.message.ids import new_id
 from tests.spark.size import FULL
+from tests.support.java import SUBMIT_ARGUMENTS, SUBMIT_VARIABLE
 from tests.support.servers import Server, redis_binary, valkey_binary
 
 if TYPE_CHECKING:
@@ -23,6 +24,11 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 _BINARIES = {"valkey": valkey_binary, "redis": redis_binary}
+
+
+def pytest_configure() -> None:
+    # For the processes that tests start, too, and not only those of this folder.
+    os.environ[SUBMIT_VARIABLE] = SUBMIT_ARGUMENTS
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -192,11 +192,11 @@ def test_metrics_and_alerts_go_on_after_a_loss_too(
 
 @pytest.mark.parametrize("kind", ["archive", "metrics", "alerts"])
 def test_where_spark_runs_can_be_said(
-    spark: "SparkSession", tmp_path: Path, capsys: "pytest.CaptureFixture[str]", kind: str
+    spark: "SparkSession", server: Server, tmp_path: Path, capsys: "pytest.CaptureFixture[str]", kind: str
 ) -> None:
     """The session of this process runs elsewhere, and says so."""
     (tmp_path / "rules").write_text(RULES.format(topic="t"))
     what = [str(tmp_path / "rules"), "--to", "told"] if kind == "alerts" else ["t"]
     with pytest.raises(SystemExit):
-        main(["pipeline", kind, *what, "--lake", str(tmp_path / "lake"), "--url", "redis://h", "--master", "local[7]"])
+        main(["pipeline", kind, *what, "--lake", str(tmp_path / "lake"), "--url", server.url, "--master", "local[7]"])
     assert "its spark.master is 'local[2]', not 'local[7]'" in capsys.readouterr().err

@@ -206,3 +206,18 @@ def test_the_line_heals(server: Server, admin: "redis.Redis", topic: str, cursor
     before = query.begin(topic, LATEST)
     admin.client_kill_filter(_type="normal", skipme=True)
     assert query.begin(topic, LATEST) == before
+
+
+@BOTH
+def test_a_query_starts_on_a_full_server_and_moves_its_cursor(admin: "redis.Redis", topic: str, cursors: Open) -> None:
+    """It pins the topic: who cannot start it could never make room."""
+    add(admin, topic, 1, 2, 3)
+    admin.config_set("maxmemory", 1)
+    try:
+        for _ in range(2):
+            begun = cursors("g").begin(topic, EARLIEST)
+            assert begun.id == "0-0"
+        cursors("g").advance([(topic, Position("2-0", 2, begun.epoch))])
+    finally:
+        admin.config_set("maxmemory", 0)
+    assert group_of(admin, topic)["last-delivered-id"] == b"2-0"

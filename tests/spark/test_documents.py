@@ -1,4 +1,4 @@
-"""The pages on the lake, on flows and on metrics: their code runs, and their commands do what they say.
+"""The pages on the lake, on flows and on the journal: their code runs, and their commands do what they say.
 
 The commands run in this process, on its session.
 """
@@ -98,19 +98,19 @@ def test_the_commands_of_the_page_on_the_lake_run_one_after_the_other(
     assert re.search(r"\|\s+ann\|\s+12\|", capsys.readouterr().out)
 
 
-def test_the_commands_and_the_rules_of_the_page_on_metrics_can_be_read(server: Server, tmp_path: Path) -> None:
+def test_the_commands_and_the_rules_of_the_page_on_the_journal_can_be_read(server: Server, tmp_path: Path) -> None:
     """What they do is for `test_metrics.py` and `test_alerts.py`: a window takes a minute to end."""
-    (rules,) = code_of("metrics.md", "toml")
+    (rules,) = code_of("journal.md", "toml")
     (tmp_path / "rules.toml").write_text(rules.text)
     _, (rule,) = read_rules(tmp_path / "rules.toml")
     assert (rule.name, rule.within) == ("not shipped", timedelta(hours=2))
-    for line, name in zip(commands_of("metrics.md"), ("metrics", "metrics", "query", "alerts"), strict=True):
+    for line, name in zip(commands_of("journal.md"), ("metrics", "metrics", "query", "alerts"), strict=True):
         command, _, _ = command_line.parse_args(shlex.split(line)[1:], exit_on_error=False)
         assert command.__name__ == name
 
 
 async def test_the_journal_of_the_page_keeps_what_became_of_a_message(shell: Shell) -> None:
-    (code,) = code_of("metrics.md", "python")
+    (code,) = code_of("journal.md", "python")
     async with AsyncPenstock.connect() as app:
         bus = app.bus("orders", group="billing")
         exec(code.text, {"app": app, "bus": bus})

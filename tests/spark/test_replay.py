@@ -104,7 +104,7 @@ def test_the_command_looks_for_the_messages_once(
 
     monkeypatch.setattr(Replay, "_chosen", looking)
     place = ["--lake", str(lake.path), "--url", server.url]
-    main(["lake", "replay", *place, "--id", "once", "--topic", f"{topic}:b"])
+    main(["lake", "replay", *place, "--id", "once", "--topic", f"{topic}:b", "--yes"])
     assert looks == ["once"]
 
 

@@ -193,7 +193,7 @@ def test_the_command_tells_what_was_left_and_what_is_gone(
     archive_again(lake, admin, topic)
     drop_first_day(lake)
 
-    main(["lake", "replay", "--lake", str(lake.path), "--url", server.url, "--id", "r"])
+    main(["lake", "replay", "--lake", str(lake.path), "--url", server.url, "--id", "r", "--yes"])
 
     told = " ".join(capsys.readouterr().err.split())
     assert "Replayed 1,000 messages as 'r'" in told

@@ -11,9 +11,10 @@ from penstock.spark.options.server import ServerOptions, camel
 from penstock.spark.start.session import MASTER_VARIABLE
 
 
-def test_a_password_in_a_url_option_is_refused_without_showing_it() -> None:
+@pytest.mark.parametrize("url", ["redis://:hunter2@h", "redis+sentinel://h/main?sentinel_password=hunter2"])
+def test_a_password_in_a_url_option_is_refused_without_showing_it(url: str) -> None:
     with pytest.raises(ConfigurationError, match="urlEnv") as caught:
-        Server.resolve(ServerOptions(url="redis://:hunter2@h"))
+        Server.resolve(ServerOptions(url=url))
     assert "hunter2" not in str(caught.value)
 
 
@@ -29,6 +30,11 @@ def test_the_server_is_found_by_environment_or_file(tmp_path: Path) -> None:
         (ServerOptions(url_file=str(url)), "redis://u:***@h:1/3", "hunter2"),
         (ServerOptions(url="redis://h", username="u", password_env="MY_PASSWORD"), "redis://u:***@h:6379/0", "hunter2"),
         (ServerOptions(url="redis://h", password_file=str(secret)), "redis://:***@h:6379/0", "hunter2"),
+        (
+            ServerOptions(url="redis+sentinel://h/main", password_file=str(secret)),
+            "redis+sentinel://:***@h:26379/main/0",
+            "hunter2",
+        ),
     ]
     for options, shown, password in cases:
         server = Server.resolve(options, environ)

@@ -12,6 +12,7 @@ import pytest
 from penstock.errors import ConfigurationError
 from penstock.spark import session
 from penstock.spark.start.session import defaults, prepare, with_quiet_logs
+from tests.support.java import QUICK
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -95,6 +96,12 @@ def test_a_setting_that_can_change_is_changed_in_the_running_session(spark: "Spa
         assert spark.conf.get("spark.sql.shuffle.partitions") == "3"
     finally:
         spark.conf.set("spark.sql.shuffle.partitions", before)
+
+
+def test_options_that_the_machine_has_for_every_jvm_stand_beside_those_of_the_session(spark: "SparkSession") -> None:
+    given = " ".join(spark._jvm.java.lang.management.ManagementFactory.getRuntimeMXBean().getInputArguments())
+    assert QUICK in given
+    assert given.index(QUICK) < given.index("-Dlog4j2.configurationFile=file:///")
 
 
 def test_spark_finds_the_data_source_by_itself(spark: "SparkSession") -> None:

@@ -4,11 +4,11 @@ import io
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 from unittest import mock
 
 from penstock.cli.main import main
@@ -35,21 +35,30 @@ class CommandLine:
         self.url = url
         self.config = config
 
-    def __call__(self, *arguments: str, code: int = 0, stdin: str | None = "", terminal: bool = False) -> Done:
-        """Run a command; it must end with that exit code. `terminal`: its stdout says that it is one.
+    def __call__(
+        self, *arguments: str, code: int | None = 0, stdin: str | None = "", terminal: bool = False, columns: int = 160
+    ) -> Done:
+        """Run a command; it must end with that exit code, or, if that is None, with any.
 
-        Without `stdin` it is closed.
+        `terminal`: its stdout says that it is one, `columns` wide. Without `stdin` it is closed.
         """
         out, err = _Stream(terminal), _Stream(terminal=False)
-        with self._environment(), _streams(stdin, out, err):
-            try:
-                main(arguments)
-                ended = 0
-            except SystemExit as leaving:
-                ended = int(leaving.code or 0)
+        with self._environment(columns), _streams(stdin, out, err):
+            ended = _ended(arguments)
         done = Done(ended, out.written(), err.written())
-        assert done.code == code, (arguments, done)
+        assert code in (None, done.code), (arguments, done)
         return done
+
+    def unheard(self, *arguments: str) -> Done:
+        """How it ends if its stdout is a pipe whose reader has left. What it leaves in a buffer is written at the end,
+        as Python does, which would complain."""
+        reading, writing = os.pipe()
+        os.close(reading)
+        err = _Stream(terminal=False)
+        with open(writing, "w", encoding="utf-8") as out, self._environment(), _streams("", out, err):
+            ended = _ended(arguments)
+            out.flush()
+        return Done(ended, "", err.written())
 
     def refused(self, *arguments: str, code: int, stdin: str | None = "") -> str:
         """The one line on stderr of a command that must fail and print nothing else."""
@@ -59,13 +68,18 @@ class CommandLine:
         return done.err
 
     @contextmanager
-    def _environment(self) -> Iterator[None]:
+    def _environment(self, columns: int = 160) -> Iterator[None]:
         kept = {name: value for name, value in os.environ.items() if name != "PENSTOCK_URL"}
-        own = {"XDG_CONFIG_HOME": str(self.config), "COLUMNS": "160", "TERM": "dumb"}
+        own = {"XDG_CONFIG_HOME": str(self.config), "COLUMNS": str(columns), "LINES": "50", "TERM": "dumb"}
         with mock.patch.dict(
             os.environ, kept | own | ({} if self.url is None else {"PENSTOCK_URL": self.url}), clear=True
         ):
             yield
+
+
+def run(arguments: str) -> None:
+    """The command with these arguments, a list in JSON, as all that this process does."""
+    main(json.loads(arguments))
 
 
 class _Stream(io.TextIOWrapper):
@@ -81,8 +95,16 @@ class _Stream(io.TextIOWrapper):
         return self.buffer.getvalue().decode()  # type: ignore[attr-defined, no-any-return]
 
 
+def _ended(arguments: Sequence[str]) -> int:
+    try:
+        main(arguments)
+    except SystemExit as leaving:
+        return int(leaving.code or 0)
+    return 0
+
+
 @contextmanager
-def _streams(stdin: str | None, out: _Stream, err: _Stream) -> Iterator[None]:
+def _streams(stdin: str | None, out: TextIO, err: TextIO) -> Iterator[None]:
     given = None if stdin is None else io.TextIOWrapper(io.BytesIO(stdin.encode()), encoding="utf-8")
     with mock.patch.multiple(sys, stdin=given, stdout=out, stderr=err):
         yield

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from penstock.backend.entry import Settled, Trimmed
+from penstock.backend.entry import Pin, Settled, Trimmed
 
 SeatName = tuple[str, str, str]
 """Stream, group, consumer."""
@@ -255,7 +255,7 @@ class Model:
         for entry_id in doomed:
             del entries[entry_id]
         pinned = excess or order(horizon) < order(floor)
-        return Trimmed(len(doomed), *((horizon, f"group {slowest}") if pinned else (floor, None)))
+        return Trimmed(len(doomed), *((horizon, Pin("group", slowest)) if pinned else (floor, None)))
 
     def destroy(self, stream: str, ids: Sequence[str]) -> None:
         """An operator deletes entries, whoever may still need them."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), ROOT / "examples" / "README.md", *(ROOT / "docs").rglob("*.md")])
 _FENCED = re.compile(r"^```(?P<language>\w*)\n(?P<text>.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
@@ -41,7 +41,7 @@ def blocks_of(page: Path) -> list[Block]:
 
 
 def anchors_of(page: Path) -> set[str]:
-    """What `#...` may name on the page, by the rule that GitHub and mkdocs share."""
+    """What `#...` may name on the page, by GitHub's rule."""
     prose = _FENCED.sub("", page.read_text())
     titles = re.findall(r"^#{1,6} (.+)$", prose, re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", title.lower()).strip().replace(" ", "-") for title in titles}

@@ -1,6 +1,6 @@
 """A process that reads a change stream, and writes down what it was given and what became of each acknowledgement.
 
-Its setup is the first argument, as JSON. What happens goes to the file that the setup names, one write per line; times
+Its setup is given as JSON. What happens goes to the file that the setup names, one write per line; times
 are of CLOCK_MONOTONIC, which all processes of one machine share.
 """
 
@@ -8,8 +8,6 @@ import asyncio
 import contextlib
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from datetime import timedelta
@@ -22,8 +20,8 @@ from msgspec import Struct
 
 from penstock import Change, ChangeOptions, Changes, OnFailure, Penstock, Retry
 from penstock.errors import ChangeStreamError, ChangeStreamIOError, LeaseLostError
+from tests.support.forked import Forked
 
-ROOT = Path(__file__).resolve().parent.parent.parent
 URL_VARIABLE = "SEQUENTIAL_URL"
 
 
@@ -89,15 +87,8 @@ class Program:
     """The process, as its test has it in hand."""
 
     def __init__(self, setup: Setup, url: str, module: str = "tests.support.sequential") -> None:
-        self._printed = os.open(f"{setup.path}.out", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", module, msgspec.json.encode(setup).decode()],
-            cwd=ROOT,
-            env={**os.environ, URL_VARIABLE: url},
-            stdin=subprocess.DEVNULL,
-            stdout=self._printed,
-            stderr=self._printed,
-        )
+        printed = Path(f"{setup.path}.out")
+        self.process = Forked(module, msgspec.json.encode(setup).decode(), printed, **{URL_VARIABLE: url})
 
     @property
     def pid(self) -> int:
@@ -111,7 +102,6 @@ class Program:
     def end(self) -> None:
         self.process.kill()
         self.process.wait(20)
-        os.close(self._printed)
 
 
 async def settle(change: "Change[Any]", log: Log) -> None:
@@ -197,8 +187,8 @@ async def main(setup: Setup) -> None:
     log.write("left")
 
 
-if __name__ == "__main__":
-    given = msgspec.json.decode(sys.argv[1], type=Setup)
+def run(setup: str) -> None:
+    given = msgspec.json.decode(setup, type=Setup)
     if given.naive:
         read_naively(given, os.environ[URL_VARIABLE], Log(given.path))
     else:

@@ -21,9 +21,11 @@ import pytest
 from penstock import Penstock
 from penstock.cli.main import app as command_line
 from penstock.cli.main import main
+from penstock.cli.usage import COULD_NOT, UNCONFIRMED
 from penstock.overview import GroupView, Overview
 from tests.support.pages import Block
 
+DIAGNOSING = ("check", "doctor", "why")
 PENSTOCK = [sys.executable, "-c", "from penstock.cli.main import main; main()"]
 
 
@@ -35,7 +37,8 @@ class Shell:
         self.capsys = capsys
         self.url = url
         self.socket = url.removeprefix("unix://").partition("?")[0]
-        self.beside: list[subprocess.Popen[str]] = []
+        self.beside: list[tuple[subprocess.Popen[str], str]] = []
+        """What goes on, each with what it had printed when it said that it runs."""
 
     def run(self, line: str) -> str:
         """What the command prints; fails unless it ends with exit code 0."""
@@ -45,14 +48,14 @@ class Shell:
             return ""
         if words[0] == "kill":
             asyncio.run(self._all_settled())
-            return self._end(self.beside.pop(int(words[1].removeprefix("%")) - 1))
+            return self._end(*self.beside.pop(int(words[1].removeprefix("%")) - 1))
         if words[:3] == ["python", "-m", "pytest"]:
             return self._spawned([sys.executable, *words[1:]])
         if words[0] == "redis-cli":
             return self._spawned(["redis-cli", "-s", self.socket, *words[1:]])
         if words[:2] == ["penstock", "pipeline"]:
             words += ["--url", self.url]  # Spark's processes, if they are there already, know another $PENSTOCK_URL
-        if words[0] in ("pip", "cd", "make", "export"):
+        if words[0] in ("pip", "cd", "make", "export", ".") or words[:3] == ["python3", "-m", "venv"]:
             return ""  # what the environment of the tests has done already
         self.capsys.readouterr()
         self._within(words)
@@ -99,7 +102,12 @@ class Shell:
     def _within(self, words: list[str]) -> None:
         program, *arguments = words
         if program == "penstock":
-            main(arguments)
+            try:
+                main(arguments)
+            except SystemExit as leaving:
+                # A page may show what would be lost, and what is wrong.
+                if leaving.code != UNCONFIRMED and not (arguments[0] in DIAGNOSING and leaving.code == COULD_NOT):
+                    raise
             return
         assert program == "python", words
         before, sys.argv = sys.argv, arguments
@@ -117,14 +125,17 @@ class Shell:
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    def _start(self, words: list[str]) -> "subprocess.Popen[str]":
+    def _start(self, words: list[str]) -> "tuple[subprocess.Popen[str], str]":
         command = [*PENSTOCK, *words[1:]] if words[0] == "penstock" else [sys.executable, *words[1:]]
         process = subprocess.Popen(
             command, cwd=self.directory, env=os.environ, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
         )
         assert process.stdout is not None
-        assert process.stdout.readline(), f"{words} ended before it had said that it runs"
-        return process
+        printed = ""
+        while "Ctrl-C to stop." not in (line := process.stdout.readline()):  # handlers may have been faster
+            assert line, f"{words} ended before it had said that it runs"
+            printed += line
+        return process, printed
 
     async def _all_settled(self) -> None:
         """As whoever reads the page sees that nothing more comes before they go on."""
@@ -132,9 +143,9 @@ class Shell:
             while any(_has_work(group) for topic in await Overview(app.backend).topics() for group in topic.groups):
                 await asyncio.sleep(0.02)
 
-    def _end(self, process: "subprocess.Popen[str]") -> str:
+    def _end(self, process: "subprocess.Popen[str]", printed: str) -> str:
         process.terminate()
-        printed, _ = process.communicate(timeout=30)
+        printed += process.communicate(timeout=30)[0]
         assert process.returncode == 0, printed
         return printed
 
@@ -144,7 +155,7 @@ class Shell:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for process in self.beside:
+        for process, _ in self.beside:
             process.kill()
             process.communicate(timeout=30)
 

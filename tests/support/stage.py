@@ -76,12 +76,13 @@ class Stage:
 
     async def until(self, condition: Callable[[], object], within: float = 10) -> None:
         """Returns when the condition holds; fails when it does not, or when the worker ended before."""
-        deadline = asyncio.get_running_loop().time() + within
+        deadline, pause = asyncio.get_running_loop().time() + within, 0.002
         while not condition():
             if self.run is not None and self.run.done() and (error := self.run.exception()) is not None:
                 raise error
             assert asyncio.get_running_loop().time() < deadline, f"never came; told so far: {self.events[-30:]}"
-            await asyncio.sleep(0.002)
+            await asyncio.sleep(pause)
+            pause = min(1.2 * pause, 0.01)  # what takes long is not worth a core of looking
 
     async def settled(self, *groups: str, topic: str | None = None, within: float = 10) -> None:
         """Returns when nothing is left to do for these groups: all read, all settled, nothing parked or delayed."""

@@ -60,6 +60,13 @@ class StreamBackend(
         """
         ...
 
+    def looking(self) -> Self:
+        """The same server over the same connections, for somebody who only looks: `glimpse` then gives no epoch.
+
+        So it can be asked of a replica, and for a user who may not write. Closing it is as with `speaking`.
+        """
+        ...
+
     async def aclose(self) -> None:
         """Let go of the server. What was read and not settled stays pending. Idempotent."""
         ...

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import Enum
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from msgspec import Struct, structs
 
@@ -280,6 +280,21 @@ class Confirmed(Struct, frozen=True):
     """The server has synced it to its append-only file; False also if that cannot be told, or was not asked for."""
 
 
+class Pin(Struct, frozen=True):
+    """Who keeps a topic from being trimmed any further."""
+
+    kind: Literal["group", "cursor", "nobody"]
+    """`nobody`: no group and no cursor reads the topic, so all of it is kept for whoever comes first."""
+
+    name: str | None = None
+
+    since: datetime | None = None
+    """When the oldest entry was published that it still needs; None if its id does not tell, or nobody asked."""
+
+    def __str__(self) -> str:
+        return "nobody reads it yet" if self.kind == "nobody" else f"{self.kind} {self.name}"
+
+
 class Trimmed(Struct, frozen=True):
     """How far a stream could be trimmed."""
 
@@ -288,8 +303,8 @@ class Trimmed(Struct, frozen=True):
     horizon: str
     """Entries from here on are kept."""
 
-    pinned_by: str | None
-    """What holds the horizon back, if it is not the requested floor: a group, a cursor, or that nobody reads yet."""
+    pin: Pin | None
+    """Who holds the horizon back, if it is not the requested floor."""
 
 
 class Stored(Struct, frozen=True, gc=False):
@@ -297,6 +312,23 @@ class Stored(Struct, frozen=True, gc=False):
 
     id: str
     fields: list[bytes]
+
+
+class Appended(Enum):
+    """What became of an entry that was to be appended as it is."""
+
+    NEW = "new"
+    KNOWN = "known"
+    """It was there already, the same under the same id."""
+
+    OTHER = "other"
+    """Another entry is there under its id."""
+
+    OLDER = "older"
+    """A larger id was given already, and nothing is there under its own."""
+
+    AHEAD = "ahead"
+    """Its id lies ahead of the server's clock: whatever came then would have to lie behind it."""
 
 
 _HANDED_BACK = timedelta(days=300)

@@ -1,13 +1,19 @@
-"""What those who look for a fault are shown: the server, whose turn it is, what waits, which keys there are."""
+"""What those who look for a fault are shown: the server, what waits, which keys there are, what is noted."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from msgspec import Struct
 
+from penstock.backend.address import Address
+from penstock.backend.parcel import Record
+
 
 class ServerFacts(Struct, frozen=True, kw_only=True):
     """The server as it stands, in its own words. A setting is None if this user may not ask for it."""
+
+    address: Address | None
+    """Where it is; None if it was reached by somebody else's client."""
 
     product: str
     """`redis` or `valkey`: a Valkey that calls itself a Redis is told by its own version."""
@@ -31,11 +37,17 @@ class ServerFacts(Struct, frozen=True, kw_only=True):
     evicted: int
     """Keys that were evicted since the server started."""
 
+    refused: int
+    """Commands that were refused for lack of memory since the server started, or its statistics were reset."""
+
     appends: bool
     """It writes an append-only file."""
 
     append_ok: bool
-    """The last write to that file, and the last time it was rewritten, went well."""
+    """The last write to that file went well; else it refuses changes."""
+
+    rewrite_ok: bool
+    """The last time that the file was written anew, to make it shorter, went well; changes are taken in any case."""
 
     snapshot_ok: bool
     fsync: str | None
@@ -58,32 +70,17 @@ class ServerFacts(Struct, frozen=True, kw_only=True):
         return tuple(int(part) for part in self.version.split(".")[:3] if part.isdigit())
 
 
-class Turn(Struct, frozen=True):
-    """Who may read a topic in sequence, and what the reader comes to next."""
-
-    now: datetime
-    holder: str | None
-    until: datetime | None
-    """When the lease of the holder ends; it is renewed long before."""
-
-    failed_id: str
-    """The entry that failed last; empty if none did."""
-
-    failures: int
-
-    @property
-    def is_held(self) -> bool:
-        return self.holder is not None and self.until is not None and self.until > self.now
-
-
 class Parcel(Struct, frozen=True):
     """One parcel of a set of what waits until it is due."""
 
     due: datetime | None
     """None if the score is no moment of any calendar."""
 
-    entry: str | None
-    """The entry id it has, or once had, in the topic; of a message for later, None."""
+    raw: Sequence[bytes] = ()
+    """Fields and values of the message, without Penstock's own bookkeeping."""
+
+    record: Record | None = None
+    """What is known of the attempts before; of a message for later, None."""
 
     problem: str = ""
     """Why it cannot be opened, if so."""
@@ -96,6 +93,10 @@ class Key(Struct, frozen=True):
     expected: str
     found: str
     """A type as the server calls it; `none` if there is no such key."""
+
+    @property
+    def is_right(self) -> bool:
+        return self.found in (self.expected, "none")
 
 
 class Books(Struct, frozen=True):

@@ -2,10 +2,14 @@
 
 from collections.abc import Mapping
 from datetime import datetime
+from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
-from penstock.backend.sighting import Consumer
+from penstock.backend.sighting import Consumer, Turn
+from penstock.message.times import moment
+
+Reader: TypeAlias = Literal["workers", "sequence", "cursor"]
 
 
 class GroupFacts(Struct, frozen=True):
@@ -53,7 +57,17 @@ class GroupFacts(Struct, frozen=True):
     """Everybody known on either stream, with what it holds on both."""
 
     watched: bool = False
-    """A worker has looked after it. Else it is a cursor, such as one of Spark's, or was made by hand."""
+    """A worker has looked after it."""
+
+    turn: Turn | None = None
+    """Whose turn it is, if it is read in sequence; None if it has consumers, or nobody ever read so under its name."""
+
+    @property
+    def read_by(self) -> Reader:
+        """Who reads with it. One that nobody with consumers ever looked after is a cursor, such as a Spark query's."""
+        if self.turn is not None:
+            return "sequence"
+        return "workers" if self.watched or self.consumers else "cursor"
 
 
 class TopicFacts(Struct, frozen=True):
@@ -89,10 +103,90 @@ class TopicFacts(Struct, frozen=True):
     cursors: Mapping[str, str] = {}
     """Durable cursors, each with the entry id up to which it is done."""
 
+    foreign: frozenset[str] = frozenset()
+    """Those of them that are done up to there with an earlier stream of this name, and have read nothing of this."""
+
     groups: tuple[GroupFacts, ...] = ()
+
+    def done_upto(self, cursor: str) -> str:
+        """The entry id of this very stream up to which a cursor is done, if what is noted of it is one."""
+        return "0-0" if cursor in self.foreign else self.cursors[cursor]
+
+
+class Awaited(Struct, frozen=True):
+    """What waits for a group, be it there or not: jobs before their first worker, and retries that outlive a group."""
+
+    ready: int = 0
+    """Entries of its retry stream, whoever may hold them."""
+
+    parked: int = 0
+    parked_due: datetime | None = None
+    """When the next parked delivery is due; None also if its score is no moment of any calendar."""
+
+    @property
+    def is_nothing(self) -> bool:
+        return not (self.ready or self.parked)
+
+
+class Hastened(Struct, frozen=True):
+    """What became of a part of the parked deliveries of a group that were to be made ready before they are due."""
+
+    moved: int
+    """How many are ready now, or would be."""
+
+    left: int
+    """How many wait as before: they have not failed, or again since it began, or cannot be read."""
+
+    first_due: datetime | None = None
+    """When the first of those that moved was due; None also if its score is no moment of any calendar."""
+
+    last_due: datetime | None = None
+    """When the last one was due, likewise."""
+
+    def and_then(self, other: "Hastened") -> "Hastened":
+        """Both together, if `other` is the part that follows."""
+        first = self.first_due if self.moved else other.first_due
+        last = other.last_due if other.moved else self.last_due
+        return Hastened(self.moved + other.moved, self.left + other.left, first, last)
+
+
+class Kept(Struct, frozen=True):
+    """What is kept of a topic, beside its stream in keys that only a walk over all keys finds."""
+
+    is_registered: bool
+    is_stream: bool = False
+    """There is a stream of its name."""
+
+    keys: Mapping[str, int] = {}
+    """How many there are of each kind, by the words of the table in `backend/keys.py`."""
+
+    waiting: Mapping[str, int] = {}
+    """Deliveries that wait for each group, parked or ready: also for one that nobody has ever read with."""
+
+    jobs: int = 0
+    """Of a lane: jobs of which more is kept than their entry, because they moved."""
+
+    unique: int = 0
+    """Of a lane: keys for which a job in it stands."""
+
+    strange: int = 0
+    """Keys for which jobs of queues in its slot stand whose lanes were given names. Whether this topic is one of these
+    lanes, nothing on the server tells."""
+
+    @property
+    def is_nothing(self) -> bool:
+        return not (self.is_registered or self.is_stream or self.keys or self.jobs or self.unique)
 
 
 def position(id: str | None) -> tuple[int, int]:
     """An entry id as numbers, which compare as the ids do; None comes first. Raises ValueError if it is no entry id."""
     ms, _, number = (id or "0-0").partition("-")
     return int(ms), int(number)
+
+
+def written_at(id: str) -> datetime | None:
+    """When an entry was written, by its id; None if that is no entry id, or beyond any calendar."""
+    try:
+        return moment(position(id)[0])
+    except ValueError:
+        return None

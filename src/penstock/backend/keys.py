@@ -22,7 +22,7 @@
 | `penstock:{<slot>}:<topic>:partitions`  | string | how many partitions there are; `<topic>:p<k>` is one |
 | `penstock:{<slot>}:<topic>:paused`      | set    | groups that are to read nothing for now |
 | `penstock:{<slot>}:<topic>:obeyed`      | hash   | group → epoch and id of the command it obeyed last |
-| `penstock:{<slot>}:<topic>:parked/<g>`  | zset   | failed deliveries of group g, by due time in ms |
+| `penstock:{<slot>}:<topic>:parked/<g>`  | zset   | what group g has to try later, by due time in ms |
 | `penstock:{<slot>}:<topic>:retry/<g>`   | stream | deliveries of group g that became due; read by g alone |
 | `penstock:{<slot>}:<topic>:starts/<g>`  | hash   | suspect entry of g → how often it was started, token of the last |
 | `penstock:{<slot>}:<topic>:steals/<g>`  | hash   | consumer → a counter that rises when entries are taken from it |
@@ -48,7 +48,15 @@ _RETRY = re.compile(r"penstock:\{[^}]*\}:(?P<topic>.*):retry/(?P<group>[^:/]*)",
 _OURS = "penstock:"
 OWN_GROUP = "penstock"
 """A group of every watched stream that reads nothing: its one consumer, `epoch-<hex>`, is lost with the stream."""
+JOB_GROUP = "workers"
+"""What the workers of a queue call themselves, unless they are told otherwise."""
 TOPICS = "penstock:topics"
+LANES = tuple(priority.value for priority in options.Priority)
+"""What the lanes of a queue are called behind its name, the most urgent first."""
+
+_OF_QUEUES = frozenset({"job", "recalled", "rate", "migrated", "crons", "unique"})
+"""Kinds of keys that a whole queue has: the home of one may be the name of a topic too."""
+
 _LONGEST_NAME = 1024
 
 
@@ -87,10 +95,27 @@ def lane(queue: str, priority: str) -> str:
     return f"{queue if _tag(queue) else '{' + queue + '}'}:{priority}"
 
 
+def is_lane(topic: str) -> bool:
+    """Whether this is the name of a queue's lane, unless the queue was given streams of other names."""
+    return queue_of(topic) is not None
+
+
 def queue_home(queue: str, lane: str) -> str:
     """What the keys of a whole queue are named after: in the slot of its lanes, and apart from other queues there."""
     home = lane.removesuffix(":high")
     return home if home != lane and _tag(home) else f"{{{_slot(lane)}}}:{queue}"
+
+
+def queue_of(lane: str) -> tuple[str, int] | None:
+    """The home of the queue that a topic of this name is a lane of, and which one; None if it is called like none."""
+    home, _, priority = lane.rpartition(":")
+    return (home, LANES.index(priority)) if priority in LANES and _tag(home) else None
+
+
+def queue_name(lane: str) -> str:
+    """What the queue is called that a topic of this name is a lane of."""
+    home = lane.rpartition(":")[0]
+    return home[1:-1] if home.startswith("{") and home.endswith("}") else home
 
 
 def recalled(home: str) -> str:
@@ -134,6 +159,11 @@ def starts(topic: str, group: str) -> str:
     return _aux(topic, "starts", group)
 
 
+def start_field(stream: str, id: str) -> str:
+    """Where in `starts` the marks of an entry are: a group's topic and its retry stream share one hash."""
+    return f"{'retry' if is_retry(stream) else 'topic'}/{id}"
+
+
 def groups(topic: str) -> str:
     return _aux(topic, "groups")
 
@@ -149,6 +179,17 @@ def members(topic: str, group: str) -> str:
 
 def partitions(topic: str) -> str:
     return _aux(topic, "partitions")
+
+
+def partition(topic: str, number: int) -> str:
+    """The topic that is one partition of `topic`."""
+    return f"{topic}:p{number}"
+
+
+def is_partition(name: str, topic: str) -> bool:
+    """Whether this is the name of a partition of `topic`, if that is divided."""
+    number = name.removeprefix(f"{topic}:p")
+    return number != name and number.isdecimal()
 
 
 def paused(topic: str) -> str:
@@ -181,6 +222,28 @@ def types_of(topic: str, names: Iterable[str]) -> dict[str, str]:
     return found
 
 
+def beside(topic: str) -> str:
+    """How every key of the topic but its stream begins; also those of topics that are called after it: see `kind`."""
+    return _aux(topic, "")
+
+
+def unnamed_homes(topic: str) -> str:
+    """How the keys of every queue in the topic's slot begin whose lanes were given names: see `queue_home`."""
+    return _aux(f"{{{_slot(topic)}}}", "")
+
+
+def kind(key: str) -> tuple[str, str, str]:
+    """Of a key of ours: how it begins, which is `beside` of its topic or queue; its kind; for which group, or id."""
+    start = key.rfind(":") + 1
+    word, _, name = key[start:].partition("/")
+    return key[:start], word, unquote(name)
+
+
+def is_of_queue(word: str) -> bool:
+    """True for a kind of key that belongs to a whole queue, and outlives its lanes."""
+    return word in _OF_QUEUES
+
+
 def home(stream: str) -> str:
     """The topic a stream belongs to: itself, or, for a group's retry stream, the topic that is retried."""
     found = _RETRY.fullmatch(stream)
@@ -204,15 +267,26 @@ def may_create(topic: str) -> bool:
     return bool(topic) and _NEW_TOPIC.fullmatch(topic) is not None
 
 
+def is_too_long(topic: str) -> bool:
+    return len(topic.encode(errors="surrogatepass")) > _LONGEST_NAME
+
+
 def check_topic(topic: str) -> None:
     """Refuse what can be no key of ours at all, before it reaches the server."""
     if not isinstance(topic, str) or not topic:
         raise ConfigurationError(f"a topic is a non-empty string, not {topic!r}")
-    if len(topic.encode(errors="surrogatepass")) > _LONGEST_NAME:
+    if is_too_long(topic):
         raise ConfigurationError(f"the topic name {topic[:40]!r}… is longer than {_LONGEST_NAME} bytes")
     _check_text("topic", topic)
-    if topic.startswith(_OURS) and not is_retry(topic):
-        raise ConfigurationError(f"{topic!r} is a key of Penstock's own: topic names may not start with {_OURS!r}")
+    if is_own(topic) and not is_retry(topic):
+        raise _own(topic)
+
+
+def check_named(topic: str) -> None:
+    """As `check_topic`, for what users name: a group's retry stream is no topic either."""
+    check_topic(topic)
+    if is_own(topic):
+        raise _own(topic)
 
 
 def check_name(what: str, name: str) -> None:
@@ -228,6 +302,10 @@ def refusal(topic: str) -> ConfigurationError:
         f"topic {topic!r} does not exist and cannot be created under this name: use letters, digits, '.', '_', ':', '-'"
         " and at most one non-empty {tag}, or create the stream yourself first"
     )
+
+
+def _own(topic: str) -> ConfigurationError:
+    return ConfigurationError(f"{topic!r} is a key of Penstock's own: topic names may not start with {_OURS!r}")
 
 
 def _check_text(what: str, name: str) -> None:

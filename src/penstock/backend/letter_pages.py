@@ -1,15 +1,14 @@
 """Dead letters for readers without an event loop: by pages of bounded size, and each as a row of facts."""
 
 from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol
 
 from penstock.backend import keys
 from penstock.backend.entry import Letter
 from penstock.backend.parcel import open_letter
+from penstock.message.times import moment
 
 _AT_ONCE = 100  # of up to a MiB each
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _OF_THE_RECORD = (
     "group", "reason", "error", "traceback", "traceparent", "attempts", "first", "last", "replay", "replays", "lost",
     "details",
@@ -39,11 +38,3 @@ def facts_of(letter: Letter) -> dict[str, Any]:
     record = letter.record
     same = {name: getattr(record, name) for name in _OF_THE_RECORD}
     return {**known, **same, "entry_id": record.entry, "id": record.id or None}
-
-
-def moment(ms: float) -> datetime | None:
-    """So many milliseconds after 1970; None beyond any calendar."""
-    try:
-        return _EPOCH + timedelta(milliseconds=ms)
-    except OverflowError:
-        return None

@@ -6,13 +6,15 @@ A parcel is a field list as one byte string, each part behind its length in four
 
 import struct
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from uuid import UUID
 
 import msgspec
 
 from penstock.backend.entry import ClaimedMessage, DeadLetter, DeadRecord, Letter, Malformed, Park
+from penstock.backend.facts import written_at
 from penstock.message import fields
+from penstock.message.times import EPOCH
 
 _LENGTH = struct.Struct(">I")
 _MOST_FIELDS = 1000
@@ -31,6 +33,12 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     replays: int = 0
     deliveries: int = 1
     """How often its group was handed it before it became this entry; 0 if it was put aside before that."""
+
+    failed: bool = True
+    """Whether its last attempt did, if there was one; else it was snoozed, or put off before it was begun."""
+
+    retry: str = ""
+    """Which entry of the retry stream that attempt was, which tells when it became ready; empty if one of the topic."""
 
 
 _encode = msgspec.json.Encoder().encode
@@ -68,7 +76,15 @@ def parked_fields(park: Park) -> list[bytes]:
     entry, state = park.entry, park.entry.state
     reason = _safe(park.reason)
     record = Record(
-        entry.origin, park.attempt, state.first_received, reason, state.replay, state.replays, state.deliveries
+        entry.origin,
+        park.attempt,
+        state.first_received,
+        reason,
+        state.replay,
+        state.replays,
+        state.deliveries,
+        park.attempt > state.attempt,
+        "" if entry.id == entry.origin else entry.id,
     )
     return [*entry.raw, fields.DELIVERY, _encode(record)]
 
@@ -153,7 +169,7 @@ def open_letter(topic: str, id: str, raw: list[bytes]) -> Letter:
     try:
         record, kept = split_dead(raw)
     except ValueError as error:
-        died = _time_of(id)
+        died = written_at(id) or EPOCH
         return Letter(id, DeadRecord(topic, "", "0-0", 0, str(error), died, died), raw, str(error))
     return Letter(id, record, kept)
 
@@ -162,10 +178,3 @@ def unopenable(topic: str, group: str, now: datetime, reason: str = _NOT_READY) 
     """How a dead letter begins that holds a parcel nobody can open; its bytes follow."""
     record = DeadRecord(topic, group, "0-0", 0, reason, now, now, unopened=True)
     return fields.DEAD, _encode(record), fields.RAW
-
-
-def _time_of(id: str) -> datetime:
-    try:
-        return datetime.fromtimestamp(int(id.partition("-")[0]) / 1000, UTC)
-    except (ValueError, OverflowError, OSError):  # an id made by hand may lie beyond any calendar
-        return datetime.fromtimestamp(0, UTC)

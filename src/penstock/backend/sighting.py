@@ -1,11 +1,11 @@
-"""What a look at a group, or at its consumers, tells."""
+"""What a look at a group tells: how it stands, who reads for it, and whose turn it is."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from msgspec import Struct
 
 
-class Sighting(Struct, frozen=True):
+class GroupSighting(Struct, frozen=True):
     """How a group stands on a stream, and what changed since it was last looked at, by whomever.
 
     Keep the last one you got: a server that came back with older data has older notes too, and only you can then see
@@ -84,3 +84,21 @@ class Consumer(Struct, frozen=True):
 
     inactive: timedelta | None = None
     """Since it was last given anything; None if it never was, or if the server does not keep it."""
+
+
+class Turn(Struct, frozen=True):
+    """Who may read a topic in sequence, and what the reader comes to next."""
+
+    now: datetime
+    holder: str | None
+    until: datetime | None
+    """When the lease of the holder ends; it is renewed long before."""
+
+    failed_id: str
+    """The entry that failed last; empty if none did."""
+
+    failures: int
+
+    @property
+    def is_held(self) -> bool:
+        return self.holder is not None and self.until is not None and self.until > self.now

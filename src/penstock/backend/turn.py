@@ -3,9 +3,18 @@
 from msgspec import Struct
 
 from penstock.backend.survey import Position
+from penstock.errors import TopicError
 
 IN_SEQUENCE = {"read": "in sequence"}
 """Details of a dead letter that was given up by a sequential reader."""
+
+
+def kept_in_place(topic: str, group: str) -> TopicError:
+    """That nobody else can move the reader."""
+    return TopicError(
+        f"{group!r} of topic {topic!r} is a sequential reader, whose place only it can move: remove it with"
+        " unsubscribe(), or penstock group rm, and it begins anew"
+    )
 
 
 class Standing(Struct, frozen=True):

@@ -89,12 +89,13 @@ class Publisher:
             return await self._durably(message, sending.durability, once=once)
         if once:
             (found,) = await self._backend().publish_once(self._topic, [message])
-            return Receipt(message.id, found.entry_id, self._topic, found.duplicate)
+            return Receipt(message.id, found.entry_id or None, self._topic, found.duplicate)
         return Receipt(message.id, await self._backend().publish(self._topic, message), self._topic)
 
     async def publish_many(self, messages: Iterable[Message[Any]], *, once: bool) -> "list[Receipt | PenstockError]":
         results = await (self._many_once(messages) if once else self._many(messages))
-        await self._list()
+        if self._is_unlisted and any(isinstance(result, Receipt) for result in results):
+            await self._list()
         return results
 
     async def _list(self) -> None:
@@ -143,7 +144,7 @@ class Publisher:
                 results += await asyncio.gather(*[self._one_of_many(message) for message in some])
             else:
                 results += [
-                    Receipt(message.id, one.entry_id, self._topic, one.duplicate)
+                    Receipt(message.id, one.entry_id or None, self._topic, one.duplicate)
                     for message, one in zip(some, found, strict=True)
                 ]
         return results

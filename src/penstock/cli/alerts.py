@@ -11,6 +11,7 @@ from rich.console import Console
 from penstock.cli.moments import Span
 from penstock.cli.reading import Reading
 from penstock.cli.spark_session import start_spark
+from penstock.diagnosis.finding import amount
 from penstock.lake import Lake
 from penstock.process import stopped_by_signals
 
@@ -58,9 +59,10 @@ def alerts(
         options=reading.options,
     )
     console = Console(file=sys.stderr)
+    reading.reach()
     spark = start_spark(console, Lake.create(lake), name, reading.master)
     stop = Event()
     with stopped_by_signals(stop.set):
         told = job.run(spark, every=every, stop=stop)
     ending = "; stopped, run it again to go on" if stop.is_set() else ""
-    console.print(f"{told:,} alerts{ending}", highlight=False)
+    console.print(f"{amount(told, 'alert')}{ending}", highlight=False)

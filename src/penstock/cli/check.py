@@ -2,11 +2,11 @@
 
 from typing import TYPE_CHECKING
 
+from penstock.cli.dialects import Dialect
 from penstock.cli.findings import print_findings
+from penstock.cli.given import Count
 from penstock.cli.printing import Form
 from penstock.cli.servers import HERE, At, ask
-from penstock.cli.tail import Dialect
-from penstock.cli.usage import UsageError
 
 if TYPE_CHECKING:
     from penstock.app import Penstock
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def check(
-    *topics: str, sample: int = 1000, dialect: Dialect = "native", output: Form = None, server: At = HERE
+    *topics: str, sample: Count = 1000, dialect: Dialect = "native", output: Form = None, server: At = HERE
 ) -> None:
     """Verify that topics are whole: keys, groups, retries, parked deliveries, dead letters, entries. Changes nothing.
 
@@ -27,8 +27,6 @@ def check(
     sample
         Look at no more than so many entries of each kind, the oldest, and at a few of the newest.
     """
-    if sample < 1:
-        raise UsageError(f"--sample is at least 1, not {sample}.")
 
     async def look(app: "Penstock") -> "tuple[int, list[Finding]]":
         from penstock.diagnosis.diagnosis import Diagnosis

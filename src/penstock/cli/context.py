@@ -55,7 +55,13 @@ def add(
 
 
 def use(name: str, /) -> None:
-    """Choose the server that is meant where neither --url nor --context nor $PENSTOCK_URL names one."""
+    """Choose the server that is meant where neither --url nor --context nor $PENSTOCK_URL names one.
+
+    Parameters
+    ----------
+    name
+        One that penstock context ls lists.
+    """
     contexts = load_contexts()
     contexts.url(name)
     contexts.current = name
@@ -63,7 +69,13 @@ def use(name: str, /) -> None:
 
 
 def rm(name: str, /) -> None:
-    """Forget a server. If it was the current one, there is none then."""
+    """Forget a server. If it was the current one, there is none then.
+
+    Parameters
+    ----------
+    name
+        One that penstock context ls lists.
+    """
     contexts = load_contexts()
     contexts.url(name)
     del contexts.urls[name]

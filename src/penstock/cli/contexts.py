@@ -8,7 +8,11 @@ from tempfile import NamedTemporaryFile
 import msgspec
 
 from penstock.cli.usage import NotThereError
-from penstock.errors import ConfigurationError
+from penstock.errors import PenstockError
+
+
+class ContextsError(PenstockError):
+    """The file of contexts cannot be read, or not be written. Nothing on the command line mends that."""
 
 
 class Contexts(msgspec.Struct):
@@ -40,9 +44,9 @@ def load_contexts() -> Contexts:
     except (FileNotFoundError, NotADirectoryError):
         return Contexts()
     except OSError as error:
-        raise ConfigurationError(f"the contexts in {file} cannot be read: {error.strerror}") from error
+        raise ContextsError(f"the contexts in {file} cannot be read: {error.strerror}") from error
     except msgspec.DecodeError as error:
-        raise ConfigurationError(f"the contexts in {file} cannot be read: {error}; mend it or delete it") from error
+        raise ContextsError(f"the contexts in {file} cannot be read: {error}; mend it or delete it") from error
 
 
 def save_contexts(contexts: Contexts) -> None:
@@ -55,4 +59,4 @@ def save_contexts(contexts: Contexts) -> None:
             new.write(msgspec.json.format(msgspec.json.encode(contexts)) + b"\n")
         os.replace(new.name, file)
     except OSError as error:
-        raise ConfigurationError(f"the contexts in {file} cannot be written: {error.strerror}") from error
+        raise ContextsError(f"the contexts in {file} cannot be written: {error.strerror}") from error

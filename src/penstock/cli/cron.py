@@ -1,18 +1,19 @@
 """`penstock cron`: the schedules of a queue."""
 
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from penstock.cli.confirming import Yes, only_tried
+from penstock.cli.pausing import paused_until, resumed
 from penstock.cli.printing import Form, print_rows
-from penstock.cli.servers import HERE, At, Server, ask
+from penstock.cli.queues import USUAL, ask_known_queue, ask_queue
+from penstock.cli.servers import HERE, At, Server
 from penstock.cli.shown import moment_text
 from penstock.cli.usage import NotThereError
+from penstock.diagnosis.finding import command
 
 if TYPE_CHECKING:
-    from penstock.jobs.schedules import Schedules, ScheduleState
+    from penstock.jobs.schedules import ScheduleState
 
-T = TypeVar("T")
 _COLUMNS = ("name", "expression", "timezone", "kind", "priority", "paused", "last", "next")
 
 
@@ -22,9 +23,9 @@ def ls(queue: str, /, *, output: Form = None, server: At = HERE) -> None:
     Parameters
     ----------
     queue
-        The queue's name, with the prefix of its app, if that has one.
+        The queue's name; if its app has a prefix, like 'shop:{images}'.
     """
-    found = _ask(queue, server, lambda schedules: schedules.list())
+    found = ask_known_queue(server, queue, USUAL, lambda queue: queue.schedules.list())
     print_rows(map(_facts, found), output, _COLUMNS)
 
 
@@ -38,8 +39,9 @@ def pause(queue: str, name: str, /, *, server: At = HERE) -> None:
     name
         The schedule's.
     """
-    _known(queue, name, server)
-    _ask(queue, server, lambda schedules: schedules.pause(name))
+    was_paused = _known(queue, name, server).is_paused
+    ask_queue(server, queue, USUAL, lambda queue: queue.schedules.pause(name))
+    print(f"Schedule {name!r} of {queue!r} {paused_until(was_paused, command('cron', 'resume', queue, name))}")
 
 
 def resume(queue: str, name: str, /, *, server: At = HERE) -> None:
@@ -52,8 +54,9 @@ def resume(queue: str, name: str, /, *, server: At = HERE) -> None:
     name
         The schedule's.
     """
-    _known(queue, name, server)
-    _ask(queue, server, lambda schedules: schedules.resume(name))
+    was_paused = _known(queue, name, server).is_paused
+    ask_queue(server, queue, USUAL, lambda queue: queue.schedules.resume(name))
+    print(f"Schedule {name!r} of {queue!r} {resumed(was_paused)}")
 
 
 def rm(queue: str, name: str, /, *, yes: Yes = False, server: At = HERE) -> None:
@@ -69,20 +72,16 @@ def rm(queue: str, name: str, /, *, yes: Yes = False, server: At = HERE) -> None
     state = _known(queue, name, server)
     if not yes:
         only_tried(f"forget schedule {name!r} of queue {queue!r}, and that it ticked up to {moment_text(state.last)}")
-    _ask(queue, server, lambda schedules: schedules.forget(name))
+    ask_queue(server, queue, USUAL, lambda queue: queue.schedules.forget(name))
 
 
 def _known(queue: str, name: str, server: Server) -> "ScheduleState":
-    found = _ask(queue, server, lambda schedules: schedules.list())
+    found = ask_queue(server, queue, USUAL, lambda queue: queue.schedules.list())
     for state in found:
         if state.name == name:
             return state
     names = ", ".join(state.name for state in found) or "none"
     raise NotThereError(f"queue {queue!r} has no schedule {name!r}: there are {names}")
-
-
-def _ask(queue: str, server: Server, what: "Callable[[Schedules], Awaitable[T]]") -> T:
-    return ask(server, lambda app: what(app.jobs(queue).schedules))
 
 
 def _facts(state: "ScheduleState") -> dict[str, object]:

@@ -1,30 +1,55 @@
 """`penstock dead`: what groups gave up, to look at, to try again, or to throw away."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
 from penstock.cli.confirming import Yes, only_tried
-from penstock.cli.letters import ALL, COLUMNS, Chosen, Which, by_group, facts_of, letters_of, matching, row_of, the_one
-from penstock.cli.printing import Form, print_one, print_rows
-from penstock.cli.progress import Show, progress
+from penstock.cli.dialects import Dialect, DialectName
+from penstock.cli.given import Count, Rate
+from penstock.cli.letters import (
+    ALL,
+    COLUMNS,
+    Chosen,
+    Which,
+    by_group,
+    check_there,
+    facts_of,
+    letters_of,
+    matching,
+    row_of,
+    the_one,
+)
+from penstock.cli.printing import Form, print_one, print_rows, print_some
+from penstock.cli.progress import progress
 from penstock.cli.saying import warn
 from penstock.cli.servers import HERE, At, ask
 from penstock.cli.usage import NotThereError, UsageError
+from penstock.diagnosis.finding import amount
 from penstock.errors import TopicError
+from penstock.message.ids import canonical
 
 if TYPE_CHECKING:
     from penstock.app import Penstock
-    from penstock.delivery.letters import ReplayReport
+    from penstock.delivery.letters import Letter, ReplayReport
     from penstock.events import Event
 
+_LISTED = 100
 _MOST_REASONS = 20
 _All = Annotated[bool, Parameter(name="--all", negative=(), show_default=False)]
 
 
 def ls(
-    topic: str | None = None, /, *, which: Chosen = ALL, limit: int = 100, output: Form = None, server: At = HERE
+    topic: str | None = None,
+    /,
+    *,
+    which: Chosen = ALL,
+    limit: Count | None = None,
+    dialect: Dialect = "native",
+    output: Form = None,
+    server: At = HERE,
 ) -> None:
     """List the dead letters of a topic, oldest first; without a topic, how many each topic has.
 
@@ -33,22 +58,27 @@ def ls(
     topic
         Its name; the lanes of a queue are topics too, as in '{images}:high'.
     limit
-        How many at most.
+        How many at most; 100 unless given.
     """
-    if limit < 1:
-        raise UsageError(f"--limit is a number of at least 1, not {limit}.")
     if topic is None:
-        if not which.is_any:
+        if not which.is_any or limit is not None or dialect != "native":
             raise UsageError("name a topic to choose among its dead letters.")
         print_rows(ask(server, _counted), output, ("topic", "dead"))
         return
-    found = ask(server, lambda app: _listed(app, topic, which, limit + 1))
-    print_rows(found[:limit], output, COLUMNS)
-    if len(found) > limit:
-        warn(f"there are more than these {limit:,}: --limit shows more of them")
+    most = limit or _LISTED
+    print_some(ask(server, lambda app: _listed(app, topic, dialect, which, most + 1)), most, output, COLUMNS)
 
 
-def show(topic: str, id: str, /, *, group: str | None = None, output: Form = None, server: At = HERE) -> None:
+def show(
+    topic: str,
+    id: str,
+    /,
+    *,
+    group: str | None = None,
+    dialect: Dialect = "native",
+    output: Form = None,
+    server: At = HERE,
+) -> None:
     """Say all that is known of one dead letter: why it died, its traceback, and the message itself.
 
     Parameters
@@ -60,7 +90,8 @@ def show(topic: str, id: str, /, *, group: str | None = None, output: Form = Non
     group
         The group that gave it up, if several did.
     """
-    print_one(facts_of(ask(server, lambda app: the_one(letters_of(app, topic), topic, id, group))), output)
+    found = ask(server, lambda app: the_one(app, topic, id, group, dialect))
+    print_one(facts_of(found, dialect), output)
 
 
 def replay(
@@ -69,7 +100,8 @@ def replay(
     *ids: str,
     which: Chosen = ALL,
     everything: _All = False,
-    rate: float | None = None,
+    rate: Rate | None = None,
+    dialect: Dialect = "native",
     yes: Yes = False,
     output: Form = None,
     server: At = HERE,
@@ -87,16 +119,18 @@ def replay(
     rate
         How many per second at most.
     """
-    found = _meant(topic, ids, which, server, everything=everything)
+    found = _meant(topic, ids, which, everything, dialect, server)
     if not yes:
-        only_tried(*(f"deliver {count:,} dead letters of {topic!r} to {one}" for one, count in by_group(found)))
+        only_tried(*(f"deliver {amount(count, 'dead letter')} of {topic!r} to {one}" for one, count in by_group(found)))
     report = _replayed(topic, found, rate, server)
     facts = {"replay_id": report.replay_id, "matched": report.matched, "replayed": report.replayed, "gone": report.gone}
     print_one(facts | {"refused": len(report.refused)}, output)
     for id, reason in list(report.refused.items())[:_MOST_REASONS]:
         warn(f"{id} stays a dead letter: {reason}")
     if report.refused:
-        raise TopicError(f"{len(report.refused):,} dead letters of {topic!r} cannot be replayed: edit or purge them")
+        raise TopicError(
+            f"{amount(len(report.refused), 'dead letter')} of {topic!r} cannot be replayed: edit or purge them"
+        )
 
 
 def purge(
@@ -105,6 +139,7 @@ def purge(
     *ids: str,
     which: Chosen = ALL,
     everything: _All = False,
+    dialect: Dialect = "native",
     yes: Yes = False,
     output: Form = None,
     server: At = HERE,
@@ -120,27 +155,37 @@ def purge(
     everything
         All of them, whatever they are.
     """
-    found = _meant(topic, ids, which, server, everything=everything)
+    found = _meant(topic, ids, which, everything, dialect, server)
     if not yes:
-        only_tried(*(f"destroy {count:,} dead letters of {topic!r}, of {one}" for one, count in by_group(found)))
-    purged = ask(server, lambda app: letters_of(app, topic).purge(ids=found))
-    print_one({"topic": topic, "purged": purged}, output)
+        only_tried(
+            *(f"destroy {amount(count, 'dead letter')} of {topic!r}, of {one}" for one, count in by_group(found))
+        )
+    print_one({"topic": topic, "purged": _purged(topic, found, server)}, output)
 
 
-def _meant(topic: str, ids: tuple[str, ...], which: Which, server: At, *, everything: bool) -> dict[str, str]:
-    """Those that the command line means, which it has to say: letter id → group. There is at least one."""
+def _meant(
+    topic: str, ids: tuple[str, ...], which: Which, everything: bool, dialect: DialectName, server: At
+) -> dict[str, str]:
+    """Those that the command line means, which it has to say: letter id → group. Every id is one, and there is one."""
     if not ids and which.is_any and not everything:
         raise UsageError("say which dead letters: by their ids, by an option such as --group, or --all.")
     if everything and (ids or not which.is_any):
         raise UsageError("--all means every dead letter of the topic: leave out ids and what else chooses.")
 
     async def look(app: "Penstock") -> dict[str, str]:
-        return {one.letter_id: one.group async for one in matching(letters_of(app, topic), ids, which)}
+        found: dict[str, str] = {}
+        missing = dict.fromkeys(canonical(id) or id for id in ids)
+        async for letter in matching(letters_of(app, topic, dialect), ids, which):
+            found[letter.letter_id] = letter.group
+            missing.pop(letter.letter_id, None)
+            missing.pop(letter.id or "", None)
+        if missing or not found:
+            await check_there(app, topic)
+            names = ", ".join(list(missing)[:_MOST_REASONS]) or "of this kind"
+            raise NotThereError(f"topic {topic!r} has no dead letter {names}: penstock dead ls lists those there are")
+        return found
 
-    found = ask(server, look)
-    if not found:
-        raise NotThereError(f"topic {topic!r} has no such dead letters: penstock dead ls {topic} lists those there are")
-    return found
+    return ask(server, look)
 
 
 async def _counted(app: "Penstock") -> list[dict[str, Any]]:
@@ -149,30 +194,52 @@ async def _counted(app: "Penstock") -> list[dict[str, Any]]:
     return [{"topic": topic.name, "dead": topic.dead} for topic in await Overview(app.backend).topics() if topic.dead]
 
 
-async def _listed(app: "Penstock", topic: str, which: Which, most: int) -> list[dict[str, Any]]:
+async def _listed(app: "Penstock", topic: str, dialect: DialectName, which: Which, most: int) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
-    async for letter in matching(letters_of(app, topic), (), which):
+    async for letter in matching(letters_of(app, topic, dialect), (), which):
         found.append(row_of(letter))
         if len(found) == most:
             break
+    if not found:
+        await check_there(app, topic)
     return found
 
 
 def _replayed(topic: str, ids: Collection[str], rate: float | None, server: At) -> "ReplayReport":
-    with progress("replaying") as show:
-        counting = _Counting(show, len(ids))
-        return ask(server, lambda app: letters_of(app, topic, counting.heard).replay(ids=ids, rate=rate))
+    with _counting("replayed", len(ids)) as count:
+
+        def heard(event: "Event") -> None:
+            from penstock.events import Replayed
+
+            if isinstance(event, Replayed):
+                count(event.count)
+
+        return ask(server, lambda app: letters_of(app, topic, listener=heard).replay(ids=ids, rate=rate))
 
 
-class _Counting:
-    """Shows how many were replayed so far."""
+def _purged(topic: str, ids: Collection[str], server: At) -> int:
+    with _counting("purged", len(ids)) as count:
 
-    def __init__(self, show: Show, total: int) -> None:
-        self._show, self._total, self._done = show, total, 0
+        def is_meant(letter: "Letter") -> bool:
+            count(letter.letter_id in ids)
+            return letter.letter_id in ids
 
-    def heard(self, event: "Event") -> None:
-        from penstock.events import Replayed
+        return ask(server, lambda app: letters_of(app, topic).purge(where=is_meant))
 
-        if isinstance(event, Replayed):
-            self._done += event.count
-            self._show(self._done, self._total)
+
+@contextmanager
+def _counting(done: str, total: int) -> Iterator[Callable[[int], None]]:
+    """Gives what to call with how many more were done. Interrupted, it says how far it came: all before stays so."""
+    so_far = 0
+
+    def told(count: int) -> str:
+        return f"about {count:,} of {total:,} dead letters were {done}, the others are as they were"
+
+    with progress(done, interrupted=told) as show:
+
+        def count(more: int) -> None:
+            nonlocal so_far
+            so_far += more
+            show(so_far, total)
+
+        yield count

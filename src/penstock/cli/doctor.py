@@ -61,10 +61,8 @@ def _machine() -> "list[Finding]":
     from penstock.spark.start.doctor import examine, missing
 
     if "pyspark" in missing():
-        remedy = "if this machine is to run pipelines: pip install 'penstock[spark]'"
-        return [
-            Finding(rule="spark", subject="this machine", what="Spark is not installed", remedy=remedy, level="note")
-        ]
+        what, remedy, besides = "Spark is not installed", "pip install 'penstock[spark]'", "if this is to run pipelines"
+        return [Finding(rule="spark", subject="this machine", what=what, remedy=remedy, besides=besides, level="note")]
     return [
         Finding(rule="spark", subject=f"this machine: {one.what}", what=one.found, remedy=one.remedy)
         for one in examine()

@@ -14,7 +14,8 @@ from penstock.errors import PenstockError
 if TYPE_CHECKING:
     from penstock.diagnosis.finding import Finding
 
-_COLUMNS = ("level", "subject", "rule", "what", "evidence", "remedy")
+_COLUMNS = ("level", "subject", "rule", "what", "evidence", "remedy", "besides")
+_INDENT = 7
 
 Skip: TypeAlias = Annotated[list[str] | None, Parameter(negative=())]
 """For rules whose findings are known, and accepted."""
@@ -48,14 +49,22 @@ def _row(finding: "Finding") -> dict[str, Any]:
 
 
 def _print_blocks(findings: "Iterable[Finding]") -> None:
-    """Sentences do not fit into columns: a block for each."""
-    from rich.console import Console
+    """Sentences do not fit into columns: a block for each. A remedy is one line, as long as it is: for copying. So is
+    what there is to know besides, which may name a command too."""
+    from rich.padding import Padding
     from rich.text import Text
 
-    console = Console(soft_wrap=True)
+    from penstock.cli.screen import Screen
+
+    console = Screen()
     for one in findings:
         is_wrong = one.level == "wrong"
-        head = Text(f"{'WRONG' if is_wrong else 'note':<7}", style="bold red" if is_wrong else "yellow")
-        console.print(head.append(f"{line_of(one.subject)}  ", style="bold").append(one.rule, style="dim"))
-        for line in (one.what, *(f"  {line}" for line in one.evidence), f"-> {one.remedy}"):
-            console.print(Text(f"       {line_of(line)}", style="green" if line.startswith("->") else ""))
+        head = Text(f"{'WRONG' if is_wrong else 'note':<{_INDENT}}", style="bold red" if is_wrong else "yellow")
+        console.print(
+            head.append(f"{line_of(one.subject)}  ", style="bold").append(one.rule, style="dim"), soft_wrap=True
+        )
+        for line, indent in ((one.what, _INDENT), *((line, _INDENT + 2) for line in one.evidence)):
+            console.print(Padding(Text(line_of(line), overflow="fold"), (0, 0, 0, indent), expand=False))
+        console.print(Text(f"{'':{_INDENT}}-> {line_of(one.remedy)}", style="green"), soft_wrap=True)
+        if one.besides:
+            console.print(Text(f"{'':{_INDENT}}   {line_of(one.besides)}", style="dim"), soft_wrap=True)

@@ -1,7 +1,8 @@
 """`penstock pipeline run`: a flow of the user's on Spark, as a process that a service manager can look after.
 
 Exit codes: 0 done, or asked to stop and the batch in progress is done; 1 it failed, or could not start; 2 the command
-line makes no sense; killed by SIGTERM or SIGINT (143 or 130 in a shell) if that came twice.
+line makes no sense; 4 the server cannot be reached; killed by SIGTERM or SIGINT (143 or 130 in a shell) if that came
+twice.
 """
 
 import os
@@ -23,11 +24,12 @@ from penstock.cli.saying import say
 from penstock.cli.servers import HERE, At
 from penstock.cli.spark_session import start_spark
 from penstock.cli.usage import UsageError
+from penstock.diagnosis.finding import amount
 from penstock.lake import Lake
 from penstock.process import stopped_by_signals
-from penstock.spark.flows.flow import Flow
 
 if TYPE_CHECKING:
+    from penstock.spark.flows.flow import Flow
     from penstock.spark.flows.progress import Progress
 
 _EVERY = timedelta(seconds=5)
@@ -75,6 +77,7 @@ def run(
     job.check()
     # Functions of the user's module run in processes of Spark's, which import it by its name.
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (os.getcwd(), os.environ.get("PYTHONPATH"))))
+    server.reach()
     spark = start_spark(Console(file=sys.stderr), Lake.create(home), flow.name, master)
     with ExitStack() as ending:
         ending.callback(spark.stop)
@@ -88,14 +91,16 @@ def run(
             say(f"Running flow {flow.name}. Ctrl-C to stop.")
             total = running.wait()
     rows = "".join(f", {count:,} to {output}" for output, count in total.rows.items() if count)
-    say(f"Done: {total.entries:,} entries in {total.batches:,} batches{rows}")
+    say(f"Done: {amount(total.entries, 'entry', 'entries')} in {amount(total.batches, 'batch', 'batches')}{rows}")
 
 
-def load_flow(target: str) -> Flow:
+def load_flow(target: str) -> "Flow":
     """The flow that `target` names, or `UsageError`, which says what there is."""
     name, _, path = target.partition(":")
     if not path.isidentifier() or not all(part.isidentifier() for part in name.split(".")):
         raise UsageError(f"say which flow to run as MODULE:FLOW, as in shop.clicks:sessions, not as {target!r}.")
+    from penstock.spark.flows.flow import Flow  # it loads the client, which `--help` does not need
+
     module = import_users_module(name)
     found = getattr(module, path, None)
     if isinstance(found, Flow):

@@ -1,25 +1,18 @@
 """`penstock get`: one message, by its id."""
 
-import asyncio
-import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from penstock.cli.dialects import Dialect
+from penstock.cli.given import id_given, is_entry_id
 from penstock.cli.messages import printing_messages
 from penstock.cli.printing import Form
+from penstock.cli.seeing import NAME_ITS_TOPIC, told
 from penstock.cli.servers import HERE, At, ask
-from penstock.cli.tail import Dialect
-from penstock.cli.usage import NotThereError, UsageError
-from penstock.errors import CursorNotFoundError, TopicError
-from penstock.message.ids import canonical
 
 if TYPE_CHECKING:
     from penstock.app import Penstock
     from penstock.backend.entry import Stored
-    from penstock.message.wire import Wire
-
-_ENTRY_ID = re.compile(r"[0-9]{1,20}-[0-9]{1,20}")
-_AT_ONCE = 16
 
 
 def get(id: str, /, *topics: str, dialect: Dialect = "native", output: Form = None, server: At = HERE) -> None:
@@ -30,45 +23,49 @@ def get(id: str, /, *topics: str, dialect: Dialect = "native", output: Form = No
     id
         The message's UUID, or the entry id of where it is.
     topics
-        Look on these; on every known one unless given. Only where topics are named, a UUID that tells no time is looked
-        for entry by entry, among the last 100,000.
+        Look on these, on their partitions and on the lanes of such queues; on every known topic unless given. Only
+        where topics are named, a UUID that tells no time is looked for entry by entry, among the last 100,000.
     """
-    wanted = canonical(id) or (id if _ENTRY_ID.fullmatch(id) else None)
-    if wanted is None:
-        raise UsageError(f"{id!r} is neither an entry id nor a message's UUID: give an entry id or a message's UUID.")
-    found = ask(server, lambda app: _everywhere(app, wanted, topics, dialect))
-    if not found:
-        raise NotThereError(f"{id} is in no topic that was looked at: it was trimmed or deleted, or never was there")
+    wanted = id_given(id)
+    found, unseen = ask(server, lambda app: _everywhere(app, wanted, topics, dialect))
+    told(
+        found,
+        unseen,
+        f"{id} is in no topic, as far as it was looked for",
+        "it was trimmed or deleted, or never was there",
+        "" if topics or is_entry_id(wanted) else NAME_ITS_TOPIC,
+    )
     _show(found, dialect, output)
 
 
-async def _everywhere(app: "Penstock", id: str, topics: Sequence[str], dialect: str) -> "list[tuple[str, Stored]]":
-    from penstock.message.wire import Wire
-
-    names, wire, found = list(topics) or await app.backend.topics(), Wire(dialect), []
-    for start in range(0, len(names), _AT_ONCE):
-        some = names[start : start + _AT_ONCE]
-        entries = await asyncio.gather(*(_on(app, topic, id, wire, thorough=bool(topics)) for topic in some))
-        found += [(topic, entry) for topic, entry in zip(some, entries, strict=True) if entry is not None]
-    return found
-
-
-async def _on(app: "Penstock", topic: str, id: str, wire: "Wire", *, thorough: bool) -> "Stored | None":
+async def _everywhere(
+    app: "Penstock", id: str, topics: Sequence[str], dialect: str
+) -> "tuple[list[tuple[str, Stored]], dict[str, str]]":
+    """Its entries, each with its topic, and the topics that could not be looked at."""
     from penstock.backend.entry import Stored
-    from penstock.events import Listeners
-    from penstock.tail.search import Search
+    from penstock.backend.in_turn import in_turn
+    from penstock.errors import TopicError
+    from penstock.message.wire import Wire
+    from penstock.whereabouts.finder import Found, find, looked_on
 
-    try:
-        if not _ENTRY_ID.fullmatch(id):
-            id = (await Search(app.backend, topic, wire, Listeners()).find(id, scan=thorough)).id
-        entries = await app.backend.read_range(topic, id, id, 1)
-    except CursorNotFoundError:
-        return None
-    except TopicError:
-        if thorough:
-            raise
-        return None  # one that cannot be looked at keeps no other from being found
-    return Stored(entries[0].id, list(entries[0].raw)) if entries else None
+    if is_entry_id(id):
+        where = Found({topic: [id] for topic in await looked_on(app.backend, topics)}, {})
+    else:
+        where = await find(app.backend, id, topics, Wire(dialect))
+    places, unseen = [(topic, entry) for topic, ids in where.entries.items() for entry in ids], dict(where.unseen)
+
+    async def read(place: tuple[str, str]) -> "Stored | None":
+        try:
+            entries = await app.backend.read_range(place[0], place[1], place[1], 1)
+        except TopicError as error:
+            if topics:
+                raise
+            unseen[place[0]] = str(error)
+            return None
+        return Stored(entries[0].id, list(entries[0].raw)) if entries else None
+
+    entries = zip(places, await in_turn(places, read), strict=True)
+    return [(topic, entry) for (topic, _), entry in entries if entry is not None], unseen
 
 
 def _show(found: "list[tuple[str, Stored]]", dialect: str, output: str | None) -> None:

@@ -1,16 +1,14 @@
 """`penstock group`: the groups of a topic, and what each holds."""
 
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Annotated, Any
-
-from cyclopts import Parameter
+from typing import TYPE_CHECKING, Any
 
 from penstock.backend import keys
+from penstock.cli.given import Count
 from penstock.cli.looking import topic_there
-from penstock.cli.printing import Form, chosen, print_one, print_rows
+from penstock.cli.printing import Form, chosen, print_one, print_rows, print_some
 from penstock.cli.servers import HERE, At, ask
 from penstock.cli.standing import CONSUMER_COLUMNS, GROUP_COLUMNS, consumer_rows, group_row
-from penstock.cli.usage import UsageError
 from penstock.errors import GroupMissingError
 from penstock.overview import Overview
 
@@ -59,7 +57,7 @@ def pending(
     /,
     *,
     consumer: str | None = None,
-    most: Annotated[int, Parameter(name=["--max", "-n"])] = 100,
+    limit: Count = 100,
     output: Form = None,
     server: At = HERE,
 ) -> None:
@@ -73,22 +71,20 @@ def pending(
         The group's.
     consumer
         Only what this one holds.
-    most
-        So many at most.
+    limit
+        How many at most.
     """
-    if most < 1:
-        raise UsageError(f"--max is a number of at least 1, not {most}.")
 
     async def rows(app: "Penstock") -> list[dict[str, Any]]:
         await Overview(app.backend).group(topic, group)
         found: list[dict[str, Any]] = []
         async for stream, held in all_held(app, topic, group, consumer):
             found.append(_held_row(stream, held))
-            if len(found) == most:
+            if len(found) > limit:
                 break
         return found
 
-    print_rows(ask(server, rows), output, _PENDING_COLUMNS)
+    print_some(ask(server, rows), limit, output, _PENDING_COLUMNS)
 
 
 async def all_held(

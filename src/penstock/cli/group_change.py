@@ -7,15 +7,19 @@ from typing import TYPE_CHECKING
 
 from penstock.backend import keys
 from penstock.backend.facts import position
+from penstock.backend.turn import kept_in_place
 from penstock.cli.confirming import Yes, only_tried
+from penstock.cli.dialects import Dialect, DialectName
+from penstock.cli.given import is_entry_id
 from penstock.cli.group import all_held
 from penstock.cli.looking import count_behind, counted_text, refuse_if_read
 from penstock.cli.moments import Span
-from penstock.cli.places import Place
+from penstock.cli.places import Place, id_in
 from penstock.cli.servers import HERE, At, ask
 from penstock.cli.shown import span_text
 from penstock.cli.standing import lag_text
 from penstock.cli.usage import NotThereError, UsageError
+from penstock.diagnosis.finding import amount
 from penstock.errors import GroupMissingError
 from penstock.overview import GroupView, Overview
 
@@ -26,7 +30,16 @@ if TYPE_CHECKING:
 _IDLE = timedelta(seconds=30)
 
 
-def reset(topic: str, group: str, /, *, to: Place, yes: Yes = False, server: At = HERE) -> None:
+def reset(
+    topic: str,
+    group: str,
+    /,
+    *,
+    to: Place,
+    dialect: Dialect = "native",
+    yes: Yes = False,
+    server: At = HERE,
+) -> None:
     """Have a group go on behind another place: back, to be given messages again, or forward, to leave some out.
 
     What waits for a retry, and what is held before that place, stays as it is. Workers may run meanwhile.
@@ -40,43 +53,29 @@ def reset(topic: str, group: str, /, *, to: Place, yes: Yes = False, server: At 
     to
         earliest, latest, an entry id, a message's UUID, or a moment, like 2026-11-15T08:00Z, yesterday, or 10m.
     """
-    ask(server, lambda app: _reset(app, topic, group, to, yes=yes))
+    ask(server, lambda app: _reset(app, topic, group, to, dialect, yes=yes))
 
 
-async def _reset(app: "Penstock", topic: str, group: str, to: str | datetime, *, yes: bool) -> None:
+async def _reset(
+    app: "Penstock", topic: str, group: str, to: str | datetime, dialect: DialectName, *, yes: bool
+) -> None:
     found = await Overview(app.backend).group(topic, group)
-    place = await _id_of(app, topic, to)
+    if found.read_by == "sequence":
+        raise kept_in_place(topic, group)
+    place = await id_in(app, topic, to, dialect)
     here, there = position(found.last_delivered), position(place)
-    if there > position(await _id_of(app, topic, "latest")):
-        raise UsageError(f"{place} is yet to come on topic {topic!r}: latest is as far as a group can go.")
+    if here == there:
+        print(f"Nothing to do: group {group!r} of {topic!r} goes on behind {place} as it is")
+        return
     if not yes:
         low, high = sorted((found.last_delivered, place), key=position)
         count = counted_text(await count_behind(app, topic, low, high))
         way = f"group {group!r} of {topic!r} goes from {found.last_delivered} to {place}"
-        if there >= here:
-            only_tried(f"leave out {count} entries: {way}")
-        only_tried(
-            f"redeliver {count} entries: {way}", "fence off who holds any of them now: it cannot settle them then"
-        )
+        if there > here:
+            only_tried(f"leave out {count}: {way}")
+        only_tried(f"redeliver {count}: {way}", "fence off who holds any of them now: it cannot settle them then")
     await app.backend.move_group(topic, group, place)
     print(f"Group {group!r} of {topic!r} was at {found.last_delivered}, and goes on behind {place}")
-
-
-async def _id_of(app: "Penstock", topic: str, to: str | datetime) -> str:
-    """The entry behind which it is to go on; of a moment, what came before it."""
-    from penstock.events import Listeners
-    from penstock.message.wire import Wire
-    from penstock.tail.places import Sought, Spot, id_before, parse
-    from penstock.tail.search import Search
-
-    start = parse(to)
-    if isinstance(start, datetime):
-        return id_before(start)
-    if isinstance(start, Spot):
-        return start.id
-    if isinstance(start, Sought):
-        return (await Search(app.backend, topic, Wire(), Listeners()).find(start.message_id)).id
-    return "0-0" if start == "earliest" else (await Overview(app.backend).topic(topic)).last_id or "0-0"
 
 
 def claim(
@@ -113,9 +112,17 @@ async def _claim(app: "Penstock", topic: str, group: str, consumer: str | None, 
     async for stream, held in all_held(app, topic, group, consumer):
         if held.idle >= idle and not held.is_handed_back:
             found[stream, held.consumer].append(held.id)
+    if not found:
+        whose = "" if consumer is None else f" by consumer {consumer!r}"
+        print(f"Nothing to do: no entry was held{whose} for {span_text(idle)} without being touched")
+        return
     if not yes:
-        would = [f"redeliver {len(ids):,} entries that consumer {name!r} holds" for (_, name), ids in found.items()]
-        only_tried(*(would or [f"do nothing: no entry was held for {span_text(idle)} without being touched"]))
+        only_tried(
+            *(
+                f"redeliver {amount(len(ids), 'entry', 'entries')} that consumer {name!r} holds"
+                for (_, name), ids in found.items()
+            )
+        )
     freed = 0
     for (stream, name), ids in found.items():
         freed += len(ids) - len(await app.backend.expire(stream, group, name, ids))
@@ -136,6 +143,9 @@ def ack(topic: str, group: str, /, *ids: str, yes: Yes = False, server: At = HER
     """
     if not ids:
         raise UsageError("name the entry ids to mark as done: penstock group pending lists them.")
+    for id in ids:
+        if not is_entry_id(id):
+            raise UsageError(f"{id!r} is no entry id.")
     ask(server, lambda app: _ack(app, topic, group, ids, yes=yes))
 
 
@@ -159,8 +169,6 @@ async def _held(app: "Penstock", topic: str, group: str, id: str) -> "tuple[str,
             found = await app.backend.held(stream, group, predecessor(id), 1)
         except GroupMissingError:  # nothing was ever retried
             continue
-        except ValueError:
-            raise UsageError(f"{id!r} is no entry id.") from None
         if found and found[0].id == id:
             return stream, found[0]
     raise NotThereError(f"group {group!r} of {topic!r} holds no entry {id}: penstock group pending lists what it holds")
@@ -181,7 +189,7 @@ def rm(topic: str, group: str, /, *, yes: Yes = False, server: At = HERE) -> Non
 
 async def _remove(app: "Penstock", topic: str, group: str, *, yes: bool) -> None:
     found = await Overview(app.backend).group(topic, group)
-    await refuse_if_read(app, topic, [found], "remove the group")
+    refuse_if_read(topic, [found], "remove the group")
     if not yes:
         only_tried(f"remove group {group!r} of {topic!r}", _loss(found))
     await app.backend.remove_group(topic, group)

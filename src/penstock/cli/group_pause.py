@@ -2,7 +2,9 @@
 
 from typing import TYPE_CHECKING
 
+from penstock.cli.pausing import paused_until, resumed
 from penstock.cli.servers import HERE, At, ask
+from penstock.diagnosis.finding import command
 from penstock.overview import Overview
 
 if TYPE_CHECKING:
@@ -20,11 +22,13 @@ def pause(topic: str, group: str, /, *, server: At = HERE) -> None:
         The group's.
     """
 
-    async def note(app: "Penstock") -> None:
-        await Overview(app.backend).group(topic, group)
+    async def note(app: "Penstock") -> bool:
+        was_paused = (await Overview(app.backend).group(topic, group)).paused
         await app.backend.pause(topic, group)
+        return was_paused
 
-    ask(server, note)
+    was_paused = ask(server, note)
+    print(f"Group {group!r} of {topic!r} {paused_until(was_paused, command('group', 'resume', topic, group))}")
 
 
 def resume(topic: str, group: str, /, *, server: At = HERE) -> None:
@@ -35,6 +39,14 @@ def resume(topic: str, group: str, /, *, server: At = HERE) -> None:
     topic
         Its whole name.
     group
-        The group's. It need not exist any more.
+        The group's. One that is paused need not exist any more.
     """
-    ask(server, lambda app: app.backend.resume(topic, group))
+
+    async def take_back(app: "Penstock") -> bool:
+        was_paused = await app.backend.resume(topic, group)
+        if not was_paused:
+            await Overview(app.backend).group(topic, group)
+        return was_paused
+
+    was_paused = ask(server, take_back)
+    print(f"Group {group!r} of {topic!r} {resumed(was_paused)}")

@@ -1,23 +1,28 @@
 """`penstock job`: what is done to single jobs."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 from cyclopts import Parameter
 
 from penstock.cli.confirming import Yes, only_tried
-from penstock.cli.given import Body, File, body_given, headers_given, json_of
-from penstock.cli.moments import Moment, Span
+from penstock.cli.given import Body, File, body_given, headers_given, json_of, uuid_given
+from penstock.cli.moments import Due, Span
 from penstock.cli.printing import Form, print_one, print_rows
 from penstock.cli.queues import USUAL, As, Lane, Manner, ask_queue
+from penstock.cli.saying import warn
 from penstock.cli.servers import HERE, At, Server
 from penstock.cli.usage import UsageError
-from penstock.errors import JobError
+from penstock.errors import JobDeadError, JobError
 
 if TYPE_CHECKING:
     from penstock.jobs.job import JobHandle
     from penstock.jobs.queue import JobQueue
+
+_CAN_BE_CANCELLED = frozenset({"queued", "scheduled", "running", "failed", "cancelled"})
+_CAN_BE_RETRIED = frozenset({"failed", "dead"})
+_NEITHER = "it is neither failed nor dead"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,8 +38,9 @@ class Asked:
     delay: Span | None = None
     """Not before this time is over, like 10m."""
 
-    at: Moment | None = None
-    """Not before then, like 2026-11-15T08:00Z, or +2h."""
+    at: Due | None = None
+    """Not before then, like 2026-11-15T08:00Z, tomorrow, or 2h for in two hours; 08:00 is today's if that is to come,
+    else tomorrow's."""
 
     unique_key: str | None = None
     """One job of this key at a time: if there is one that is not done, nothing is enqueued, and that one is named."""
@@ -71,7 +77,9 @@ def enqueue(
     given, headers = body_given(body, file), headers_given(asked.headers)
     if given is None:
         raise UsageError("a job needs a body: give it, or --file.")
-    content = json_of(given)
+    content, id = json_of(given), None if asked.id is None else uuid_given(asked.id, "a job")
+    if asked.kind is None and manner.dialect == "job":
+        raise UsageError("a job that is written in this dialect needs a kind: give --kind.")
     if asked.delay is not None and asked.at is not None:
         raise UsageError("--delay and --at both say when: give one of them.")
 
@@ -80,7 +88,7 @@ def enqueue(
         from penstock.message.message import Message
         from penstock.options import Priority
 
-        message = Message(content, type=asked.kind, id=asked.id or new_id(), headers=headers)
+        message = Message(content, type=asked.kind, id=id or new_id(), headers=headers)
         when: dict[str, Any] = {"delay": asked.delay, "at": asked.at}
         return await queue.enqueue(message, priority=Priority(asked.priority), unique_key=asked.unique_key, **when)
 
@@ -104,7 +112,7 @@ def cancel(
     """
     if not yes:
         statuses = _each(server, queue, ids, manner, _status)
-        only_tried(*(f"cancel job {id} of queue {queue!r}, which is {status}" for id, status in statuses.items()))
+        _only_tried(queue, statuses, _CAN_BE_CANCELLED, "cancel job {}", "too late to cancel it")
 
     async def act(job: "JobHandle") -> str:
         return (await job.cancel()).value
@@ -115,7 +123,9 @@ def cancel(
         raise JobError(f"too late to cancel in queue {queue!r}: {', '.join(late)}")
 
 
-def retry(queue: str, /, *ids: str, output: Form = None, manner: As = USUAL, server: At = HERE) -> None:
+def retry(
+    queue: str, /, *ids: str, yes: Yes = False, output: Form = None, manner: As = USUAL, server: At = HERE
+) -> None:
     """Try jobs again now: failed ones at once, dead ones with all their attempts anew.
 
     Exit code 1 if one is neither.
@@ -127,7 +137,10 @@ def retry(queue: str, /, *ids: str, output: Form = None, manner: As = USUAL, ser
     ids
         The UUIDs of the jobs.
     """
-    _moved(server, queue, ids, manner, output, lambda job: job.retry(), "it is neither failed nor dead")
+    if not yes:
+        statuses = _each(server, queue, ids, manner, _status)
+        _only_tried(queue, statuses, _CAN_BE_RETRIED, "try again job {}", _NEITHER)
+    _moved(server, queue, ids, manner, output, lambda job: job.retry(), _NEITHER)
 
 
 def run(queue: str, /, *ids: str, output: Form = None, manner: As = USUAL, server: At = HERE) -> None:
@@ -167,6 +180,22 @@ def priority(
     _moved(server, queue, (id,), manner, output, lambda job: job.set_priority(lane), f"it was begun, or is {priority}")
 
 
+def _only_tried(queue: str, statuses: dict[str, str], can: Collection[str], act: str, unless: str) -> NoReturn:
+    """Say which of the jobs it would be done to, by what they are now; `JobError` if to none."""
+    place = f"of queue {queue!r}"
+    if not any(status in can for status in statuses.values()):
+        names = ", ".join(f"{id} is {status}" for id, status in statuses.items())
+        raise JobError(f"nothing would be changed in queue {queue!r} about {names}: {unless}")
+    only_tried(
+        *(
+            f"{act.format(id)} {place}, which is {status}"
+            if status in can
+            else f"leave job {id} {place} as it is, and fail, for it is {status}: {unless}"
+            for id, status in statuses.items()
+        )
+    )
+
+
 async def _status(job: "JobHandle") -> str:
     return (await job.status()).value
 
@@ -178,8 +207,10 @@ def _each(
     if not ids:
         raise UsageError("name at least one job by its UUID.")
 
+    wanted = dict.fromkeys(uuid_given(id, "a job") for id in ids)
+
     async def each(queue: "JobQueue") -> dict[str, str]:
-        jobs = [await queue.job(id) for id in ids]
+        jobs = [await queue.job(id) for id in wanted]
         return {job.id: await act(job) for job in jobs}
 
     return ask_queue(server, queue, manner, each)
@@ -198,7 +229,11 @@ def _moved(
     refused: list[str] = []
 
     async def attempt(job: "JobHandle") -> str:
-        if not await act(job):
+        try:
+            if not await act(job):
+                refused.append(job.id)
+        except JobDeadError as error:
+            warn(str(error))
             refused.append(job.id)
         return await _status(job)
 

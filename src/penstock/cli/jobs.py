@@ -5,14 +5,15 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any
 
+from penstock.cli.given import Count, uuid_given
 from penstock.cli.moments import Span
-from penstock.cli.printing import Form, plain, print_one, print_rows
+from penstock.cli.pausing import paused_until, resumed
+from penstock.cli.printing import Form, plain, print_one, print_rows, print_some
 from penstock.cli.progress import Show, progress
-from penstock.cli.queues import USUAL, As, Status, ask_queue, facts_of
-from penstock.cli.saying import warn
+from penstock.cli.queues import USUAL, As, Status, ask_known_queue, ask_queue, facts_of
 from penstock.cli.servers import HERE, At
 from penstock.cli.shown import span_text
-from penstock.cli.usage import UsageError
+from penstock.diagnosis.finding import command
 from penstock.errors import JobError
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def ls(
     /,
     *,
     status: Status | None = None,
-    limit: int = 100,
+    limit: Count = 100,
     output: Form = None,
     manner: As = USUAL,
     server: At = HERE,
@@ -39,24 +40,20 @@ def ls(
     Parameters
     ----------
     queue
-        The queue's name.
+        The queue's name; if its app has a prefix, like 'shop:{images}'.
     status
         Only these. Of jobs that are done nothing is kept to be listed: job show looks for one by its id.
     limit
         How many at most.
     """
-    if limit < 1:
-        raise UsageError(f"--limit is a number of at least 1, not {limit}.")
 
     async def unfinished(queue: "JobQueue") -> "list[Job]":
         from penstock.jobs.job import JobStatus
 
         return await queue.unfinished(None if status is None else JobStatus(status), most=limit + 1)
 
-    found = ask_queue(server, queue, manner, unfinished)
-    print_rows(map(facts_of, found[:limit]), output, _COLUMNS)
-    if len(found) > limit:
-        warn(f"there are more than these {limit:,}: --limit shows more of them")
+    found = ask_known_queue(server, queue, manner, unfinished)
+    print_some([facts_of(job) for job in found], limit, output, _COLUMNS)
 
 
 def show(queue: str, id: str, /, *, output: Form = None, manner: As = USUAL, server: At = HERE) -> None:
@@ -69,9 +66,10 @@ def show(queue: str, id: str, /, *, output: Form = None, manner: As = USUAL, ser
     id
         The job's UUID.
     """
+    wanted = uuid_given(id, "a job")
 
     async def info(queue: "JobQueue") -> "Job":
-        return await (await queue.job(id)).info()
+        return await (await queue.job(wanted)).info()
 
     print_one(facts_of(ask_queue(server, queue, manner, info)), output)
 
@@ -84,7 +82,7 @@ def stats(queue: str, /, *, output: Form = None, manner: As = USUAL, server: At 
     queue
         The queue's name.
     """
-    print_rows(ask_queue(server, queue, manner, _lanes), output, _LANE_COLUMNS)
+    print_rows(ask_known_queue(server, queue, manner, _lanes), output, _LANE_COLUMNS)
 
 
 def result(queue: str, id: str, /, *, timeout: Span | None = None, manner: As = USUAL, server: At = HERE) -> None:
@@ -99,16 +97,17 @@ def result(queue: str, id: str, /, *, timeout: Span | None = None, manner: As = 
     id
         The job's UUID.
     timeout
-        How long to wait at most, like 30s; without it, as long as it takes.
+        How long to wait at most, like 30s; 0s looks once; without it, as long as it takes.
     """
+    wanted = uuid_given(id, "a job")
 
     async def wait(queue: "JobQueue") -> Any:
-        job = await queue.job(id)
+        job = await queue.job(wanted)
         try:
             return await job.result(timeout)
         except TimeoutError:
             status = (await job.status()).value
-            raise JobError(f"job {id} of queue {queue.name!r} is {status} after {_said(timeout)}") from None
+            raise JobError(f"job {job.id} of queue {queue.name!r} is {status} after {_said(timeout)}") from None
 
     sys.stdout.write(json.dumps(ask_queue(server, queue, manner, wait), default=plain) + "\n")
 
@@ -116,12 +115,22 @@ def result(queue: str, id: str, /, *, timeout: Span | None = None, manner: As = 
 def pause(queue: str, /, *, manner: As = USUAL, server: At = HERE) -> None:
     """Have every worker of a queue begin no more jobs until it is resumed, whatever starts meanwhile.
 
+    A queue that nobody has made yet is not there to be paused: in code it can be, by queue.pause().
+
     Parameters
     ----------
     queue
         The queue's name.
     """
-    ask_queue(server, queue, manner, lambda queue: queue.pause())
+
+    async def note(queue: "JobQueue") -> bool:
+        was_paused = all(await _paused(queue))
+        await queue.pause()
+        return was_paused
+
+    was_paused = ask_known_queue(server, queue, manner, note)
+    whose = () if manner.group == USUAL.group else ("--group", manner.group)
+    print(f"Queue {queue!r} {paused_until(was_paused, command('job', 'resume', queue, *whose))}")
 
 
 def resume(queue: str, /, *, manner: As = USUAL, server: At = HERE) -> None:
@@ -132,7 +141,13 @@ def resume(queue: str, /, *, manner: As = USUAL, server: At = HERE) -> None:
     queue
         The queue's name.
     """
-    ask_queue(server, queue, manner, lambda queue: queue.resume())
+
+    async def take_back(queue: "JobQueue") -> bool:
+        was_paused = any(await _paused(queue))
+        await queue.resume()
+        return was_paused
+
+    print(f"Queue {queue!r} {resumed(ask_known_queue(server, queue, manner, take_back))}")
 
 
 def drain(queue: str, /, *, timeout: Span | None = None, manner: As = USUAL, server: At = HERE) -> None:
@@ -145,7 +160,7 @@ def drain(queue: str, /, *, timeout: Span | None = None, manner: As = USUAL, ser
     queue
         The queue's name.
     timeout
-        How long to wait at most, like 10m; without it, as long as it takes.
+        How long to wait at most, like 10m; 0s looks once; without it, as long as it takes.
     """
 
     async def wait(queue: "JobQueue") -> None:
@@ -163,7 +178,12 @@ def drain(queue: str, /, *, timeout: Span | None = None, manner: As = USUAL, ser
             finally:
                 showing.cancel()
 
-    ask_queue(server, queue, manner, wait)
+    ask_known_queue(server, queue, manner, wait)
+
+
+async def _paused(queue: "JobQueue") -> list[bool]:
+    """Of each lane: somebody may have paused one by itself, as a group of a topic."""
+    return [await queue.server.is_paused(lane, queue.group or "") for lane in queue.topics]
 
 
 async def _watched(queue: "JobQueue", show: Show) -> None:

@@ -8,7 +8,7 @@ from cyclopts import Parameter
 
 from penstock.backend import keys
 from penstock.cli.printing import Form, print_table
-from penstock.errors import ConfigurationError
+from penstock.cli.usage import NotThereError
 from penstock.lake import Lake, Snapshot
 from penstock.lake import tables as sql_tables
 
@@ -84,7 +84,7 @@ def files(table: str, /, *, lake: Path, topic: str | None = None) -> None:
     opened = Lake.open(lake)
     known = {*sql_tables.COLUMNS, *(file.table for file in opened.snapshot().files.values())}
     if table not in known:
-        raise ConfigurationError(f"a lake has no files of a table {table!r}: it has {', '.join(sorted(known))}")
+        raise NotThereError(f"a lake has no files of a table {table!r}: it has {', '.join(sorted(known))}")
     wanted = {} if topic is None else {"topic": topic}
     for file in opened.snapshot().of(table, **wanted):
         sys.stdout.write(f"{opened.path / file.path}\n")

@@ -4,7 +4,10 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from penstock.cli.confirming import Yes, only_tried
 from penstock.cli.moments import Span
+from penstock.cli.progress import progress
+from penstock.cli.shown import span_text
 
 if TYPE_CHECKING:
     from penstock.lake import Lake
@@ -24,12 +27,20 @@ def compact(*, lake: Path, grace: Span = timedelta(hours=1)) -> None:
     from penstock.lake.compaction import compact as compact_files
 
     opened = Lake.open(lake)
-    done = compact_files(opened)
+    with progress("merging") as show:
+        done = compact_files(opened, watch=show)
     print(f"{done.files_before:,} files became {done.files_after:,}; {done.duplicates:,} duplicates removed")
     _sweep(opened, grace)
 
 
-def drop(*, lake: Path, older_than: Span, topic: str | None = None, grace: Span = timedelta(hours=1)) -> None:
+def drop(
+    *,
+    lake: Path,
+    older_than: Span,
+    topic: str | None = None,
+    grace: Span = timedelta(hours=1),
+    yes: Yes = False,
+) -> None:
     """Take the days out of a lake that ended so long ago, of every table.
 
     Parameters
@@ -44,9 +55,15 @@ def drop(*, lake: Path, older_than: Span, topic: str | None = None, grace: Span 
         How long their files are kept, for readers that have listed them.
     """
     from penstock.lake import Lake
-    from penstock.lake.retention import drop_days
+    from penstock.lake.retention import count_days, drop_days
 
     opened = Lake.open(lake)
+    if not yes:
+        rows = count_days(opened, older_than=older_than, topic=topic)
+        if not rows:
+            print(f"Nothing to drop: the lake has no rows of days that ended {span_text(older_than)} ago")
+            return
+        only_tried(f"take {rows:,} rows of days that ended {span_text(older_than)} ago out of the lake for good")
     rows = drop_days(opened, older_than=older_than, topic=topic)
     print(f"{rows:,} rows left the lake")
     _sweep(opened, grace)

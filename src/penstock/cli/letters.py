@@ -7,7 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from cyclopts import Parameter
 
+from penstock.cli.dialects import DialectName
+from penstock.cli.given import id_given
+from penstock.cli.looking import topic_there
 from penstock.cli.moments import Moment
+from penstock.cli.queues import queue_with_lane
 from penstock.cli.usage import NotThereError, UsageError
 from penstock.errors import MalformedError
 
@@ -56,8 +60,13 @@ Chosen: TypeAlias = Annotated[Which, Parameter(name="*")]
 ALL = Which()
 
 
-def letters_of(app: "Penstock", topic: str, listener: "Listener | None" = None) -> "DeadLetters":
-    """Of all groups of a topic; `listener` is told what becomes of them."""
+def letters_of(
+    app: "Penstock", topic: str, dialect: DialectName = "native", listener: "Listener | None" = None
+) -> "DeadLetters":
+    """Of all groups of a topic; `listener` is told what becomes of them.
+
+    If it is a lane, what is done to them is written in the records of its queue, by which their jobs are found.
+    """
     from penstock.delivery.letters import DeadLetters
     from penstock.events import Listeners
     from penstock.message.wire import Wire
@@ -65,23 +74,33 @@ def letters_of(app: "Penstock", topic: str, listener: "Listener | None" = None) 
     listeners = Listeners()
     if listener is not None:
         listeners.listen(listener)
-    return DeadLetters(lambda: app.backend, {topic: Wire()}, None, listeners)
+    queue = queue_with_lane(app, topic)
+    return DeadLetters(lambda: queue.server if queue else app.backend, {topic: Wire(dialect)}, None, listeners)
 
 
 async def matching(letters: "DeadLetters", ids: Sequence[str], which: Which) -> "AsyncIterator[Letter]":
     """Those with these message or letter ids, all if none is given, as far as they are meant."""
-    from penstock.message.ids import canonical
-
-    wanted = {canonical(id) or id for id in ids}
+    wanted = {id_given(id) for id in ids}
     async for letter in letters:
         if which.has(letter) and (not wanted or letter.id in wanted or letter.letter_id in wanted):
             yield letter
 
 
-async def the_one(letters: "DeadLetters", topic: str, id: str, group: str | None) -> "Letter":
+async def check_there(app: "Penstock", topic: str) -> None:
+    """`NotThereError` if no letter can be found there because there is no such topic, or it is divided into others."""
+    count = await app.backend.partitions(topic)
+    if count is not None:
+        names = f"'{topic}:p0' to '{topic}:p{count - 1}'"
+        raise NotThereError(f"topic {topic!r} is divided: its dead letters are those of its partitions, {names}")
+    if topic not in await app.backend.topics():
+        await topic_there(app, topic)
+
+
+async def the_one(app: "Penstock", topic: str, id: str, group: str | None, dialect: DialectName) -> "Letter":
     """The only letter of this id."""
-    found = [letter async for letter in matching(letters, [id], Which(group=group))]
+    found = [letter async for letter in matching(letters_of(app, topic, dialect), [id], Which(group=group))]
     if not found:
+        await check_there(app, topic)
         raise NotThereError(f"topic {topic!r} has no dead letter {id}: penstock dead ls {topic} lists those there are")
     if len(found) > 1:
         places = ", ".join(f"{letter.letter_id} (group {letter.group!r})" for letter in found[:5])
@@ -112,13 +131,13 @@ def row_of(letter: "Letter") -> dict[str, Any]:
     }
 
 
-def facts_of(letter: "Letter") -> dict[str, Any]:
+def facts_of(letter: "Letter", dialect: DialectName) -> dict[str, Any]:
     """All that is known of it, with the message as far as it can be read; its fields as they are, if it cannot be."""
     from penstock.message.wire import Wire
 
     more = {"traceparent": letter.traceparent or None, "traceback": letter.traceback or None}
     try:
-        message = Wire().unpack(letter.topic, letter.entry_id, letter.raw)
+        message = Wire(dialect).unpack(letter.topic, letter.entry_id, letter.raw)
     except MalformedError as error:
         fields = dict(zip(map(_text, letter.raw[::2]), map(_text, letter.raw[1::2]), strict=False))
         return row_of(letter) | more | {"malformed": str(error), "fields": fields}

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from penstock.cli.usage import UsageError
-from penstock.errors import ConfigurationError
+from penstock.errors import CannotListenError, ConfigurationError
 
 _log = logging.getLogger("penstock")
 _CLIENT_SECONDS = 5.0
@@ -132,7 +132,7 @@ class LivenessPort:
             self._server = _Server(endpoint, Answer)
         except (OSError, UnicodeError) as error:  # Unicode: what cannot be the name of a host
             why = error.strerror if isinstance(error, OSError) else f"{endpoint.host!r} is no host"
-            raise ConfigurationError(
+            raise CannotListenError(
                 f"--liveness-port {endpoint} cannot be listened on: {why}; choose another, or 0 for a free one"
             ) from None
         self.url = f"http://{Endpoint(endpoint.host, self._server.server_port)}/"

@@ -6,11 +6,14 @@ import sys
 import traceback
 from importlib import import_module
 from types import ModuleType
+from typing import TYPE_CHECKING
 
-from penstock.app import Penstock
 from penstock.backend.address import URL_VARIABLE, parse, resolve
 from penstock.cli.usage import UsageError
 from penstock.errors import PenstockError
+
+if TYPE_CHECKING:
+    from penstock.app import Penstock
 
 
 class ImportFailedError(PenstockError):
@@ -23,8 +26,10 @@ def check_target(target: str) -> None:
         raise UsageError(f"say which app to run as MODULE:APP, as in shop.orders:app, not as {target!r}.")
 
 
-def load_app(target: str, *, handled: bool = True) -> Penstock:
+def load_app(target: str, *, handled: bool = True) -> "Penstock":
     """The app that `target` names; if `handled`, with a handler. Modules in the current directory can be imported."""
+    from penstock.app import Penstock  # it loads the client, which `--help` does not need
+
     check_target(target)
     module_name, _, path = target.partition(":")
     module = import_users_module(module_name)
@@ -49,7 +54,7 @@ def log_events() -> None:
         logging.basicConfig(level=logging.INFO, format="%(asctime)s %(process)d %(levelname)s %(name)s: %(message)s")
 
 
-def choose_server(app: Penstock, url: str | None, *, embedded: bool, alone: bool) -> str:
+def choose_server(app: "Penstock", url: str | None, *, embedded: bool, alone: bool) -> str:
     """Point `app` to the server to use, and name it, without its password. Never one that nobody has asked for.
 
     Not `alone`: other processes run the same app, and must meet on one server.
@@ -103,6 +108,8 @@ def _failed(name: str, error: Exception) -> ImportFailedError:
 
 
 def _suggestion(module: ModuleType) -> str:
+    from penstock.app import Penstock
+
     apps = [name for name, value in vars(module).items() if isinstance(value, Penstock)]
     if not apps:
         return f"make one there, as in app = Penstock.connect(), or name another module than {module.__name__!r}"

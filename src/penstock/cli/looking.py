@@ -4,11 +4,13 @@ from collections.abc import Iterable
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from penstock.backend.facts import position
+from penstock.backend import keys
+from penstock.backend.entry import Stored
 from penstock.cli.shown import span_text
 from penstock.cli.usage import NotThereError
+from penstock.diagnosis.finding import amount
 from penstock.errors import TopicError
-from penstock.overview import GroupView, Overview, TopicView
+from penstock.overview import GroupView, Overview, TopicView, resembling
 
 if TYPE_CHECKING:
     from penstock.app import Penstock
@@ -19,37 +21,56 @@ _ALIVE = timedelta(seconds=30)
 
 
 async def topic_there(app: "Penstock", topic: str) -> TopicView:
-    """`NotThereError` if nothing is kept of it."""
+    """`NotThereError` if nothing is kept of it: no entry, and nothing that waits or is dead."""
+    keys.check_named(topic)
     found = await Overview(app.backend).topic(topic)
-    if not (found.exists or found.dead or found.later or found.cursors):
-        raise NotThereError(f"there is no topic {topic!r}: penstock ls lists those that are known")
-    return found
+    if found.exists or found.dead or found.later or found.cursors:
+        return found
+    if keys.is_lane(topic) and not (await app.backend.awaited(topic, keys.JOB_GROUP)).is_nothing:
+        return found
+    raise await absent(app, topic)
+
+
+async def absent(app: "Penstock", topic: str, hint: str = "penstock ls lists those that are known") -> NotThereError:
+    """That there is no such topic, and what there is under that name; if there is nothing at all, the hint."""
+    count = await app.backend.partitions(topic)
+    if count is not None:
+        return NotThereError(f"{topic!r} is divided: name one of its partitions, {topic}:p0 to {topic}:p{count - 1}")
+    known = set(await app.backend.topics())
+    if lanes := [lane for lane in (keys.lane(topic, name) for name in keys.LANES) if lane in known]:
+        return NotThereError(f"{topic!r} is a queue of jobs: name one of its lanes, {', '.join(lanes)}")
+    if topic in known:
+        return NotThereError(f"topic {topic!r} is known, but nothing is on it: its next message makes it anew")
+    return NotThereError(f"there is no topic {topic!r}: {hint}{resembling(topic, known)}")
 
 
 async def count_behind(app: "Penstock", topic: str, after: str, upto: str) -> int:
     """How many entries lie behind `after`, up to and with `upto`; no more than `MOST_COUNTED` and one are counted."""
-    counted, end = 0, position(upto)
+    from penstock.tail.mouthful import Mouthful
+
+    counted, size = 0, Mouthful(most=_PAGE)
     while counted <= MOST_COUNTED:
-        entries = (await app.backend.glimpse(topic, after, _PAGE)).entries
-        inside = [entry for entry in entries if position(entry.id) <= end]
-        counted += len(inside)
-        if len(inside) < _PAGE:
+        asked = size.next()
+        found = await app.backend.read_range(topic, f"({after}", upto, asked)
+        entries = [Stored(entry.id, list(entry.raw)) for entry in found]
+        counted += len(entries)
+        if len(entries) < asked:
             return counted
+        size.got(entries, asked)
         after = entries[-1].id
     return MOST_COUNTED + 1
 
 
 def counted_text(count: int) -> str:
     """A count of `count_behind`, in words."""
-    return f"more than {MOST_COUNTED:,}" if count > MOST_COUNTED else f"{count:,}"
+    return f"more than {MOST_COUNTED:,} entries" if count > MOST_COUNTED else amount(count, "entry", "entries")
 
 
-async def refuse_if_read(app: "Penstock", topic: str, groups: Iterable[GroupView], what: str) -> None:
+def refuse_if_read(topic: str, groups: Iterable[GroupView], what: str) -> None:
     """`TopicError` if somebody of one of these groups has asked for anything lately: it would bring it back."""
     for group in groups:
-        turn = await app.backend.turn(topic, group.name)
-        if turn is not None and turn.holder is not None and turn.until is not None and turn.until > turn.now:
-            raise TopicError(f"{turn.holder!r} reads {topic!r} in sequence as {group.name!r}: stop it, and {what} then")
+        if (holder := group.holder) is not None:
+            raise TopicError(f"{holder!r} reads {topic!r} in sequence as {group.name!r}: stop it, and {what} then")
         for one in group.consumers:
             if one.idle < _ALIVE:
                 raise TopicError(

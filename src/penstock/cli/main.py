@@ -8,6 +8,7 @@ from typing import NoReturn
 from cyclopts import App, CycloptsError
 
 from penstock import __version__
+from penstock.cli.help_pages import Flowing
 from penstock.cli.usage import COULD_NOT, EXIT_CODES, INTERRUPTED, UNHEARD, USAGE, UsageError, code_of
 from penstock.errors import PenstockError
 
@@ -17,6 +18,7 @@ app = App(
     + "\n".join(f"{code:>5}  {meaning}" for code, meaning in EXIT_CODES.items()),
     version=f"penstock {__version__}",
     help_format="plaintext",
+    help_formatter=Flowing(),
 )
 # Named by strings, so that only the command that runs is loaded, with all that it imports.
 app.command("penstock.cli.up:up", name="up", help="Run the embedded Valkey server until Ctrl-C.")
@@ -49,7 +51,7 @@ topic.command("penstock.cli.topic:info", name="info", help="Say how a topic and 
 topic.command("penstock.cli.topic:trim", name="trim", help="Drop old entries that everybody is done with.")
 topic.command("penstock.cli.topic_copy:export", name="export", help="Write the entries of a topic to a file.")
 topic.command("penstock.cli.topic_copy:import_", name="import", help="Append what export has written.")
-topic.command("penstock.cli.topic:rm", name="rm", help="Delete a topic with all that belongs to it.")
+topic.command("penstock.cli.topic_remove:rm", name="rm", help="Delete a topic with all that belongs to it.")
 topic.command("penstock.cli.topic:adopt", name="adopt", help="Have streams that others made known as topics.")
 app.command(topic)
 group = App(name="group", help="Groups of a topic.", help_format="plaintext")
@@ -59,10 +61,16 @@ group.command("penstock.cli.group:pending", name="pending", help="List entries t
 group.command("penstock.cli.group_change:reset", name="reset", help="Have a group go on behind another place.")
 group.command("penstock.cli.group_change:claim", name="claim", help="Free entries that nobody works on any more.")
 group.command("penstock.cli.group_change:ack", name="ack", help="Mark entries as done that consumers hold.")
+group.command("penstock.cli.group_retry:retry", name="retry", help="Have what waits for a retry tried again now.")
 group.command("penstock.cli.group_pause:pause", name="pause", help="Have the workers of a group read nothing more.")
 group.command("penstock.cli.group_pause:resume", name="resume", help="Have the workers of a group read again.")
 group.command("penstock.cli.group_change:rm", name="rm", help="Remove a group.")
 app.command(group)
+cursor = App(name="cursor", help="Durable cursors of a topic.", help_format="plaintext")
+cursor.command("penstock.cli.cursor:ls", name="ls", help="List the durable cursors of a topic.")
+cursor.command("penstock.cli.cursor:reset", name="reset", help="Have a cursor go on behind another place.")
+cursor.command("penstock.cli.cursor:rm", name="rm", help="Remove a cursor.")
+app.command(cursor)
 app.command(
     "penstock.cli.doctor:doctor",
     name="doctor",
@@ -73,7 +81,7 @@ app.command(
     "penstock.cli.why:why",
     name="why",
     help="Say why a topic, group or message is stuck, and what to do."
-    "\n\nExit code 0: nothing keeps it. 1: something does.",
+    "\n\nExit code 0: nothing keeps it. 1: something does, or nobody can tell.",
 )
 app.command(
     "penstock.cli.check:check",
@@ -109,7 +117,8 @@ pipeline.command(
     "penstock.cli.flow:run",
     name="run",
     help="Run a flow of your own until SIGTERM or Ctrl-C, which let the batch in progress come to its end."
-    "\n\nExit code 0: done, or stopped. 1: it failed, or could not start. 2: the command line makes no sense.",
+    "\n\nExit code 0: done, or stopped. 1: it failed, or could not start. 2: the command line makes no sense."
+    " 4: the server cannot be reached.",
 )
 app.command(pipeline)
 dead = App(name=("dead", "dlq"), help="Dead letters: what groups gave up.", help_format="plaintext")
@@ -170,10 +179,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if sys.stdout is None:  # closed by whoever started us, who wants to hear nothing
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - until the process ends
     try:
-        app(arguments, exit_on_error=False, print_error=False, result_action="return_none")
-        sys.stdout.flush()  # here, where a reader that has left is no traceback
+        try:
+            app(arguments, exit_on_error=False, print_error=False, result_action="return_none")
+        finally:
+            sys.stdout.flush()  # here, where a reader that has left is no traceback
     except (CycloptsError, UsageError) as error:
-        fail(f"{one_line(error)} See: penstock --help", code=USAGE)
+        told = one_line(error)
+        fail(f"{told}{'' if told.endswith('.') else '.'} See: {help_of(arguments)}", code=USAGE)
     except PenstockError as error:
         fail(one_line(error), code=code_of(error))
     except KeyboardInterrupt:
@@ -186,8 +198,17 @@ def main(arguments: Sequence[str] | None = None) -> None:
         fail(one_line(error), code=COULD_NOT)
 
 
+def help_of(arguments: Sequence[str] | None) -> str:
+    """The command that explains the one of these arguments, as far as they name one."""
+    named, _, _ = app.parse_commands(arguments)
+    return " ".join(["penstock", *named, "--help"])
+
+
 def one_line(error: Exception) -> str:
-    return " ".join(str(error).split())
+    """What it says; part of that may be what a stranger has written, which no terminal is to obey."""
+    from penstock.cli.shown import line_of  # it loads what `--help` does not need
+
+    return line_of(" ".join(str(error).split()))
 
 
 def fail(text: str, *, code: int) -> NoReturn:

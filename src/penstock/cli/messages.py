@@ -3,22 +3,22 @@
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any, TypeAlias
 
 import msgspec
 
 from penstock.backend.entry import Stored
-from penstock.backend.facts import position
-from penstock.cli.printing import Printer, Row, chosen, printing
+from penstock.backend.facts import written_at
+from penstock.cli.printing import Printer, chosen, printing
 from penstock.cli.saying import warn
+from penstock.cli.tables import Row
 from penstock.continuity.gap import Gap
 from penstock.errors import MalformedError
 from penstock.message.message import Message
 
 Opened: TypeAlias = Message[Any] | MalformedError
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _COLUMNS = ("at", "topic", "entry_id", "type", "key", "body")
 _encode = msgspec.json.Encoder().encode
 _encode_lines = msgspec.json.Encoder().encode_lines
@@ -84,17 +84,20 @@ class Messages:
             return {"body": line.body.encode() if isinstance(line.body, str) else body}
         row = {name: getattr(line, name) for name in ("topic", "entry_id", "type", "key")}
         return {
-            "at": _EPOCH + timedelta(milliseconds=position(line.entry_id)[0]),
+            "at": written_at(line.entry_id),
             **row,
             "body": body.decode("utf-8", "backslashreplace"),
         }
 
 
 @contextmanager
-def printing_messages(form: str | None, *, one_topic: bool) -> Iterator[Messages]:
-    """Who prints messages as they come. `raw` prints bodies alone: text and bytes as they are, all else as JSON."""
+def printing_messages(form: str | None, *, one_topic: bool, live: bool = False) -> Iterator[Messages]:
+    """Who prints messages. `raw` prints bodies alone: text and bytes as they are, all else as JSON.
+
+    `live`: a table shows each as it comes, with as much of its body as the terminal has room for.
+    """
     columns = ("body",) if form == "raw" else tuple(name for name in _COLUMNS if name != "topic" or not one_topic)
-    with printing(form, columns, live=True) as printer:
+    with printing(form, columns, live=live) as printer:
         yield Messages(chosen(form), printer)
 
 

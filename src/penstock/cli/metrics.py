@@ -13,6 +13,7 @@ from penstock.cli.moments import Span
 from penstock.cli.reading import Reading
 from penstock.cli.spark_session import start_spark
 from penstock.cli.usage import UsageError
+from penstock.diagnosis.finding import amount
 from penstock.lake import Lake
 from penstock.process import stopped_by_signals
 
@@ -64,12 +65,15 @@ def metrics(
         lake=lake, topics=topics, journal=journal, to=to, url=reading.found_beside_environment(),
         window=window, watermark=watermark, name=name, group=name, options=reading.options,
     )  # fmt: skip
+    reading.reach()
     spark = start_spark(console, Lake.create(lake), name, reading.master)
     stop = Event()
     with stopped_by_signals(stop.set):
         done = job.run(spark, _LateTold(console).tell if every else lambda _: None, every=every, stop=stop)
     ending = " and stopped; run it again to go on" if stop.is_set() else ""
-    console.print(f"Measured {done.windows:,} windows; {done.late:,} entries were late{ending}", highlight=False)
+    console.print(
+        f"Measured {amount(done.windows, 'window')}; {done.late:,} entries were late{ending}", highlight=False
+    )
 
 
 class _LateTold:

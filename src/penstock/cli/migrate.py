@@ -2,17 +2,17 @@
 
 import asyncio
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 from penstock.backend.old_queue import OldQueue
 from penstock.cli.progress import progress
+from penstock.cli.queues import USUAL, As, ask_queue
 from penstock.cli.saying import warn
-from penstock.cli.servers import HERE, At, Server
+from penstock.cli.servers import HERE, At
 from penstock.errors import MigrationError
 from penstock.jobs.old_jobs import Bands
-from penstock.message.wire import Wire
 from penstock.process import stopped_by_signals
 
 if TYPE_CHECKING:
@@ -50,8 +50,7 @@ def migrate(
     /,
     *,
     source: Annotated[Source | None, Parameter(name="*")] = None,
-    group: str = "workers",
-    dialect: Literal["native", "job"] = "native",
+    manner: As = USUAL,
     dry_run: Annotated[bool, Parameter(negative=())] = False,
     follow: Annotated[bool, Parameter(negative=())] = False,
     server: At = HERE,
@@ -65,10 +64,6 @@ def migrate(
     ----------
     queue
         The queue they are moved to.
-    group
-        What the workers of that queue call themselves.
-    dialect
-        How jobs are written: native for app.jobs(...), job for RedisStreamBackend.
     dry_run
         Only say what would be moved.
     follow
@@ -77,9 +72,7 @@ def migrate(
     given = source or Source()
     old = OldQueue(given.zset, given.records, given.dead, given.active)
     bands = Bands(given.normal_from, given.low_from)
-    done = asyncio.run(
-        _migrated(queue, old, bands, group=group, dialect=dialect, server=server, dry=dry_run, follow=follow)
-    )
+    done = ask_queue(server, queue, manner, lambda found: _run(found, old, bands, dry=dry_run, follow=follow))
     _show(done, old)
     for member, reason in list(done.damaged.items())[:_MOST_SHOWN]:
         warn(f"job {member.decode(errors='backslashreplace')} stays where it is: {reason}")
@@ -88,17 +81,6 @@ def migrate(
             f"{done.damaged_count:,} jobs cannot be moved, and stay in {old.waiting!r} and {old.dead!r}: mend or delete"
             " them, then run this again"
         )
-
-
-async def _migrated(
-    queue: str, old: OldQueue, bands: Bands, *, group: str, dialect: str, server: Server, dry: bool, follow: bool
-) -> "Migrated":
-    app = server.app()
-    if dialect != "native":
-        for lane in app.jobs(queue).topics:
-            app.use_wire(lane, Wire(dialect))
-    async with app:
-        return await _run(app.jobs(queue, group=group), old, bands, dry=dry, follow=follow)
 
 
 async def _run(queue: "JobQueue", old: OldQueue, bands: Bands, *, dry: bool, follow: bool) -> "Migrated":

@@ -14,6 +14,7 @@ from penstock.cli.moments import Span
 from penstock.cli.reading import Reading
 from penstock.cli.spark_session import start_spark
 from penstock.cli.usage import UsageError
+from penstock.diagnosis.finding import amount
 from penstock.lake import Lake
 from penstock.process import stopped_by_signals
 
@@ -60,10 +61,13 @@ def archive(
         options=reading.options,
     )
     console = Console(file=sys.stderr)
+    reading.reach()
     spark = start_spark(console, Lake.create(lake), name, reading.master)
     stop, started = Event(), time.monotonic()
     with stopped_by_signals(stop.set), copying(console, "archiving") as watch:
         rows = job.run(spark, watch, every=every, stop=stop)
     took = time.monotonic() - started
     ending = " and stopped; run it again to go on" if stop.is_set() else ""
-    console.print(f"Archived {rows:,} entries in {took:.1f} s ({rows / took:,.0f}/s){ending}", highlight=False)
+    console.print(
+        f"Archived {amount(rows, 'entry', 'entries')} in {took:.1f} s ({rows / took:,.0f}/s){ending}", highlight=False
+    )

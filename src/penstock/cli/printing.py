@@ -6,17 +6,16 @@ as people read them, and no text from outside is taken for markup or obeyed by t
 
 import base64
 import csv
-import io
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
-from typing import Annotated, Any, Literal, Protocol, TypeAlias
+from typing import Annotated, Any, Literal, Protocol, TypeAlias, cast
 
 from cyclopts import Parameter
 
-from penstock.cli.shown import is_number, line_of, shown
+from penstock.cli.tables import Row, drawn, facts_of
 
 Form: TypeAlias = Annotated[
     Literal["table", "json", "ndjson", "csv", "raw"] | None,
@@ -27,8 +26,6 @@ Form: TypeAlias = Annotated[
     ),
 ]
 """For an argument of a command that prints rows: `output: Form = None`."""
-
-Row: TypeAlias = Mapping[str, Any]
 
 
 class Printer(Protocol):
@@ -48,13 +45,22 @@ def print_rows(rows: Iterable[Row], form: str | None, columns: Sequence[str]) ->
             printer.write(row)
 
 
+def print_some(rows: Sequence[Row], limit: int, form: str | None, columns: Sequence[str]) -> None:
+    """The first `limit` of these; if there are more, it says so on stderr."""
+    print_rows(rows[:limit], form, columns)
+    if len(rows) > limit:
+        from penstock.cli.saying import warn
+
+        warn(f"there are more than these {limit:,}: --limit shows more of them")
+
+
 def print_one(facts: Row, form: str | None) -> None:
     """One thing: its facts beneath each other, or one object."""
     form = chosen(form)
     if form == "json":
         sys.stdout.write(json.dumps(facts, default=plain, indent=2) + "\n")
     elif form == "table":
-        print_rows(({"": name, " ": value} for name, value in facts.items()), form, ("", " "))
+        _print_facts(facts)
     else:
         print_rows([facts], form, tuple(facts))
 
@@ -70,14 +76,29 @@ def printing(form: str | None, columns: Sequence[str], *, live: bool = False) ->
 
     What is written may wait in a buffer: `sys.stdout.flush()` when there is nothing to write for a while.
     """
-    kinds: dict[str, Any] = {"json": _Json, "ndjson": _Lines, "csv": _Csv, "raw": _Raw, "table": _Table}
-    printer: Printer = (_LiveTable if live and chosen(form) == "table" else kinds[chosen(form)])(columns)
+    printer = _printer(chosen(form), columns, live=live)
     try:
         yield printer
     except KeyboardInterrupt:
         printer.end()
         raise
     printer.end()  # not if it failed: half an answer must not look like a whole one
+    sys.stdout.flush()  # before anything is said beside it: whoever has left hears nothing of that either
+
+
+def _printer(form: str, columns: Sequence[str], *, live: bool) -> Printer:
+    if live and form == "table":
+        from penstock.cli.live_table import LiveTable
+
+        return LiveTable(columns)
+    kinds: dict[str, Any] = {"json": _Json, "ndjson": _Lines, "csv": _Csv, "raw": _Raw, "table": _Table}
+    return cast(Printer, kinds[form](columns))
+
+
+def _print_facts(facts: Row) -> None:
+    from penstock.cli.screen import Screen
+
+    Screen().print(facts_of(facts))
 
 
 def chosen(form: str | None) -> str:
@@ -160,40 +181,13 @@ def _raw(value: Any) -> bytes:
 class _Table:
     def __init__(self, columns: Sequence[str]) -> None:
         self._columns = columns
-        self._rows: list[list[Any]] = []
+        self._rows: list[Row] = []
 
     def write(self, row: Row) -> None:
-        self._rows.append([row.get(name) for name in self._columns])
+        self._rows.append(row)
 
     def end(self) -> None:
-        from rich.console import Console
-        from rich.table import Table
+        from penstock.cli.screen import Screen
 
-        table = Table(show_header=any(name.strip() for name in self._columns))
-        for number, name in enumerate(self._columns):
-            is_right = bool(self._rows) and all(is_number(row[number]) for row in self._rows)
-            # An id is there to be copied: others give way to it, and nothing that is folded is lost.
-            table.add_column(name, justify="right" if is_right else "left", no_wrap=name == "id", overflow="fold")
-        for row in self._rows:
-            table.add_row(*map(shown, row))
-        Console().print(table)
-
-
-class _LiveTable:
-    def __init__(self, columns: Sequence[str]) -> None:
-        self._columns = columns
-        self._widths = [len(name) for name in columns]
-        self._print(columns)
-
-    def write(self, row: Row) -> None:
-        self._print([line_of(row.get(name)) for name in self._columns])
-
-    def _print(self, cells: Sequence[str]) -> None:
-        self._widths = [max(width, len(cell)) for width, cell in zip(self._widths, cells, strict=True)]
-        padded = io.StringIO()
-        for width, cell in zip(self._widths[:-1], cells[:-1], strict=True):
-            padded.write(f"{cell:<{width}}  ")
-        sys.stdout.write(f"{padded.getvalue()}{cells[-1]}\n")
-
-    def end(self) -> None:
-        pass
+        console = Screen()
+        console.print(drawn(self._columns, self._rows, console.width))

@@ -1,12 +1,14 @@
 """How far long work is: a bar on stderr, if that is a terminal, which leaves no trace."""
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from penstock.cli.saying import warn
 
 _COLUMNS = (
     TextColumn("{task.description}"),
@@ -24,13 +26,30 @@ class Show(Protocol):
 
 
 @contextmanager
-def progress(what: str, console: Console | None = None) -> Iterator[Show]:
-    """Gives the function to call as the work goes on: `with progress("exporting") as show: show(3, 10)`."""
+def progress(
+    what: str, console: Console | None = None, *, interrupted: Callable[[int], str] | None = None
+) -> Iterator[Show]:
+    """Gives the function to call as the work goes on: `with progress("exporting") as show: show(3, 10)`.
+
+    `interrupted` tells, of how much is done, what to say on Ctrl-C.
+    """
     console = console or Console(file=sys.stderr)
-    with Progress(*_COLUMNS, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task(what, total=None, facts="")
+    # Rows that are printed meanwhile go above the bar, if they go to a terminal; and else where they always go.
+    bar = Progress(
+        *_COLUMNS, console=console, transient=True, disable=not console.is_terminal, redirect_stdout=sys.stdout.isatty()
+    )
+    so_far = 0
+    try:
+        with bar:
+            task = bar.add_task(what, total=None, facts="")
 
-        def show(done: int, total: int | None = None, facts: str = "") -> None:
-            bar.update(task, completed=done, total=None if total is None else max(done, total), facts=facts)
+            def show(done: int, total: int | None = None, facts: str = "") -> None:
+                nonlocal so_far
+                so_far = done
+                bar.update(task, completed=done, total=None if total is None else max(done, total), facts=facts)
 
-        yield show
+            yield show
+    except KeyboardInterrupt:
+        if interrupted is not None:
+            warn(f"interrupted: {interrupted(so_far)}")
+        raise

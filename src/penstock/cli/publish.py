@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import msgspec
 from cyclopts import Parameter
 
-from penstock.cli.given import Body, File, body_given, headers_given, stdin
+from penstock.cli.given import Body, File, body_given, headers_given, stdin, uuid_given
 from penstock.cli.moments import Span
 from penstock.cli.printing import Form, printing
 from penstock.cli.progress import progress
 from penstock.cli.saying import warn
 from penstock.cli.servers import HERE, At, connected
 from penstock.cli.usage import UsageError
-from penstock.errors import PenstockError, PublishError, ServerError
+from penstock.errors import PenstockError, PublishError, PublishUnknownError, ServerError, ServerUnreachableError
 
 if TYPE_CHECKING:
     from penstock.app import Penstock
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 _COLUMNS = ("id", "entry_id", "topic", "duplicate")
 _AT_ONCE = 1000
 _CHUNK = 256 * 1024
+_TURNS = 3
+"""Of the loop, until a connection that was closed while nobody looked is known to be: it is read, ends, and says so."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,11 +81,16 @@ def publish(
         Bodies are plain text, no JSON.
     """
     said = envelope or Envelope()
+    if body == "-" and not text:
+        raise UsageError("- is no JSON: without a body each line of stdin is a message, and --file - is one.")
     given = body_given(body, file)
     if given is None and said.id is not None:
         raise UsageError("--id is the id of one message: give its body, or --file.")
+    if given is None and sys.stdin is not None and sys.stdin.isatty():
+        warn(f"each line that you type is a message, as {'text' if text else 'JSON'}; Ctrl-D ends")
     with connected(server) as (app, runner), printing(output, _COLUMNS, live=True) as printer:
-        sender = _Sender(runner.run(_bus_of(app, topic)), said, is_text=text)
+        bus, place = runner.run(_bus_of(app, topic)), str(server.address())
+        sender = _Sender(bus, said, is_text=text, is_only=given is not None, place=place)
         with progress("publishing") as show:
             for some in _lines() if given is None else [[given]]:
                 for row in runner.run(sender.send(some)):
@@ -118,7 +125,7 @@ def _lines() -> Lines:
 class _Sender:
     """Sends messages to one topic, and counts them."""
 
-    def __init__(self, bus: "Bus", said: Envelope, *, is_text: bool) -> None:
+    def __init__(self, bus: "Bus", said: Envelope, *, is_text: bool, is_only: bool, place: str) -> None:
         self.seen = self.sent = self.failed = 0
         self.halted_by: PenstockError | None = None
         """What is wrong with the server, if anything is: there is no use in going on."""
@@ -127,11 +134,13 @@ class _Sender:
         self._said = said
         self._headers = headers_given(said.headers)
         self._is_text = is_text
+        self._is_only = is_only
+        self._place = place
 
     async def send(self, bodies: Sequence[bytes]) -> list[dict[str, Any]]:
         """The receipts of those that were published; what is wrong with the others is said on stderr.
 
-        Raises what is wrong with the only message there is.
+        Raises what is wrong with a message that was given as the only one. How many lines come together says nothing.
         """
         found, numbers = [], []
         for body in bodies:
@@ -140,25 +149,45 @@ class _Sender:
                 found.append(self._message(body))
                 numbers.append(self.seen)
             except UsageError as error:
-                if len(bodies) == 1 and self.seen == 1:
+                if self._is_only:
                     raise
                 self._fail(self.seen, error)
-        rows = []
-        for number, receipt in zip(numbers, await self._results(found), strict=True):
-            if isinstance(receipt, PenstockError) and self.seen == 1:
+        rows, unknown, unsent = [], list[tuple[int, str]](), list[ServerError]()
+        for number, message, receipt in zip(numbers, found, await self._results(found), strict=True):
+            if isinstance(receipt, PenstockError) and self._is_only:
                 raise receipt
-            if isinstance(receipt, ServerError):
-                self.halted_by = self.halted_by or receipt
+            if isinstance(receipt, PublishUnknownError):
+                unknown.append((number, message.id))
+            elif isinstance(receipt, ServerError):
+                unsent.append(receipt)
             elif isinstance(receipt, PenstockError):
                 self._fail(number, receipt)
             else:
                 rows.append({name: getattr(receipt, name) for name in _COLUMNS})
         self.sent += len(rows)
+        if unknown or unsent:
+            self.halted_by = self._halt(unknown, unsent)
         return rows
+
+    def _halt(self, unknown: "list[tuple[int, str]]", unsent: list[ServerError]) -> PenstockError:
+        """Why there is no use in going on; if the server is gone, with what is known of which messages."""
+        if unsent and not unknown and not isinstance(unsent[0], ServerUnreachableError):
+            return unsent[0]
+        known = [str(unsent[0]) if unsent else f"the connection to {self._place} broke"]
+        known.append(f"{self.sent:,} of {self.seen:,} messages are published")
+        if unknown:
+            (first, first_id), (last, last_id) = unknown[0], unknown[-1]
+            places = f"numbers {first:,} to {last:,}, ids {first_id} to {last_id}"
+            known.append(f"whether {len(unknown):,} more are, {places}, is not known")
+        if unsent:
+            known.append(f"{len(unsent):,} were not sent")
+        return ServerUnreachableError("; ".join(known))
 
     async def _results(self, messages: list[Any]) -> "Sequence[Receipt | PenstockError]":
         from penstock.options import Sending
 
+        for _ in range(_TURNS):
+            await asyncio.sleep(0)  # else what is sent first after a long wait for stdin may go to nobody
         once = self._said.once or self._said.id is not None
         if self._said.delay is None:
             return await self._bus.publish_many(messages, once=once)
@@ -171,13 +200,11 @@ class _Sender:
         return results  # type: ignore[return-value]  # checked just now
 
     def _message(self, body: bytes) -> Any:
-        from penstock.message.ids import canonical, new_id
+        from penstock.message.ids import new_id
         from penstock.message.message import Message
 
         said = self._said
-        id = new_id() if said.id is None else canonical(said.id)
-        if id is None:
-            raise UsageError(f"--id is a UUID, not {said.id!r}.")
+        id = new_id() if said.id is None else uuid_given(said.id)
         return Message(self._read(body), id, said.type, said.key, self._headers.copy())
 
     def _read(self, body: bytes) -> Any:

@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 from rich.console import Console
 
+from penstock.cli.confirming import Yes, only_tried
+from penstock.cli.given import Rate
 from penstock.cli.moments import Moment
 from penstock.cli.progress import progress
 from penstock.cli.saying import warn
 from penstock.cli.servers import HERE, At
+from penstock.diagnosis.finding import amount
 from penstock.errors import SetupError
 from penstock.lake.selection import Selection
 
 if TYPE_CHECKING:
-    from penstock.spark.pipelines.chosen import Day
     from penstock.spark.pipelines.replay import Replay
 
 
@@ -31,7 +33,11 @@ class Choice:
     """Only these messages."""
 
     types: Annotated[tuple[str, ...], Parameter(name=["--type", "--types"])] = ()
+    """Only messages of these types."""
+
     keys: Annotated[tuple[str, ...], Parameter(name=["--key", "--keys"])] = ()
+    """Only messages with these keys."""
+
     since: Moment | None = None
     """Only entries from then on: a moment, like 2026-11-15T08:00Z or yesterday, or an age, like 2d.
     An age means another moment in the next run: to go on with a replay, give moments."""
@@ -54,8 +60,8 @@ def replay(
     selection: Annotated[Choice | None, Parameter(name="*")] = None,
     to: str | None = None,
     group: str | None = None,
-    rate: float | None = None,
-    dry_run: Annotated[bool, Parameter(negative=())] = False,
+    rate: Rate | None = None,
+    yes: Yes = False,
     server: At = HERE,
 ) -> None:
     """Bring messages back from a lake to a topic: in order, and each once per replay, however often it is interrupted.
@@ -72,27 +78,38 @@ def replay(
         Only this group of the topic gets them; without it, every group does.
     rate
         At most so many messages per second.
-    dry_run
-        Only say what would be replayed.
     """
     console = Console(file=sys.stderr)
     chosen = selection or Choice()
-    url = None if dry_run else server.found_beside_environment()
+    url = server.found_beside_environment()
+    server.reach()
     job = _replay_of(lake=lake, id=id, to=to, group=group, selection=chosen.selection(), url=url, rate=rate)
     with job.choose() as found:
-        if dry_run:
-            _show(found.days)
-            return
         total = sum(day.messages for day in found.days)
+        if not yes and not total:
+            print("Nothing to bring back: no message of the lake is meant")
+            return
+        if not yes:
+            job.check(found)
+            days = (
+                f"bring back {amount(day.messages, 'message')} of topic {day.topic!r} of {day.date}"
+                for day in found.days
+            )
+            only_tried(*days, f"bring back {amount(total, 'message')} in all, {_where(to, group)}")
         with progress("replaying", console) as show:
             done = job.bring(found, lambda count: show(count, total))
     place = f" to group {group!r}" if group else ""
     before = f"; {done.before:,} were there already" if done.before else ""
-    console.print(f"Replayed {done.written:,} messages{place} as {id!r}{before}", highlight=False)
+    console.print(f"Replayed {amount(done.written, 'message')}{place} as {id!r}{before}", highlight=False)
     if done.left:
         warn(f"{done.left:,} messages came to the lake after the replay was begun: another --id brings them")
     if done.gone:
         warn(f"{done.gone:,} messages have left the lake since the replay was begun, and were not brought")
+
+
+def _where(topic: str | None, group: str | None) -> str:
+    place = "each to the topic it came from" if topic is None else f"to topic {topic!r}"
+    return f"{place}, {'for every group' if group is None else f'for group {group!r} alone'}"
 
 
 def _replay_of(**what: Any) -> "Replay":
@@ -103,9 +120,3 @@ def _replay_of(**what: Any) -> "Replay":
             f"a replay needs the sink of Spark ({error}): run pip install 'penstock[spark,lake]'"
         ) from error
     return Replay(**what)
-
-
-def _show(days: "list[Day]") -> None:
-    for day in days:
-        print(f"{day.messages:>12,}  {day.date}  {day.topic}")
-    print(f"{sum(day.messages for day in days):>12,}  in all")

@@ -11,6 +11,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from penstock.cli.given import Count
 from penstock.cli.leaving import LastResort, StopRequest
 from penstock.cli.liveness import Endpoint, LivenessFile, LivenessPort, Pulse
 from penstock.cli.loading import check_server, check_target, choose_server, load_app, log_events
@@ -26,9 +27,9 @@ def run(
     *,
     url: str | None = None,
     embedded: Annotated[bool, Parameter(negative=(), show_default=False)] = False,
-    workers: int = 1,
+    workers: Count = 1,
     processes: int = 0,
-    concurrency: int = 100,
+    concurrency: Count = 100,
     liveness_file: Path | None = None,
     liveness_port: Annotated[str | None, Parameter(allow_leading_hyphen=True)] = None,
 ) -> None:
@@ -56,9 +57,6 @@ def run(
     """
     check_target(target)
     check_server(url, embedded=embedded)
-    for name, number in (("--workers", workers), ("--concurrency", concurrency)):
-        if number < 1:
-            raise UsageError(f"{name} is a number of at least 1, not {number}.")
     if processes < 0:
         raise UsageError(f"--processes is a number of at least 0, not {processes}.")
     port = None if liveness_port is None else Endpoint.parse(liveness_port)

@@ -4,13 +4,15 @@ import os
 import sys
 from typing import TextIO
 
+from penstock.cli.shown import line_of
+
 
 def say(text: str) -> None:
     _print(text, sys.stdout)
 
 
 def warn(text: str) -> None:
-    _print(f"penstock: {text}", sys.stderr)
+    _print(f"penstock: {line_of(text)}", sys.stderr)
 
 
 def _print(text: str, stream: TextIO) -> None:

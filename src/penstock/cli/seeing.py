@@ -1,17 +1,36 @@
-"""Where a server has a message, for the commands that ask."""
+"""Where a server has a message, for the commands that ask; and a word about what could not be looked at."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from penstock.backend.address import Address, parse
-from penstock.backend.embedded import EmbeddedServer
-from penstock.backend.redis.blocking import BlockingLink
-from penstock.whereabouts import Sighting, whereabouts
+from penstock.cli.saying import warn
+from penstock.cli.servers import Server, ask
+from penstock.cli.usage import NotThereError
+
+if TYPE_CHECKING:
+    from penstock.whereabouts.sighting import Whereabouts
+
+NAME_ITS_TOPIC = "if it was published for later, or its id tells no time, name its topic, which is then looked through"
 
 
-def seen_on(address: Address, id: str, known: Sequence[tuple[str, str]] = ()) -> list[Sighting]:
-    """What `whereabouts` sees there. `known` are topics and entries that the message is known as."""
-    if address.kind == "embedded":
-        with EmbeddedServer.start(address.directory, ephemeral=address.ephemeral) as server:
-            return seen_on(parse(server.url), id, known)
-    with BlockingLink.open(address) as link:
-        return whereabouts(link, id, known)
+def seen_on(
+    server: Server, id: str, *, known: Sequence[tuple[str, str]] = (), topics: Sequence[str] = (), dialect: str
+) -> "Whereabouts":
+    """What `whereabouts` sees there."""
+    from penstock.message.wire import Wire
+    from penstock.whereabouts.whereabouts import whereabouts
+
+    return ask(server, lambda app: whereabouts(app.backend, id, known=known, topics=topics, wire=Wire(dialect)))
+
+
+def told(is_found: object, unseen: Mapping[str, str], nowhere: str, meaning: str = "", hint: str = "") -> None:
+    """Say beside the answer what could not be looked at, and why; `NotThereError` if there is no answer.
+
+    What it means that it is `nowhere` is said only where all was looked at.
+    """
+    passed = [f"{topic!r} could not be looked at, or not all of it: {reason}" for topic, reason in unseen.items()]
+    if not is_found:
+        known = nowhere if passed or not meaning else f"{nowhere}: {meaning}"
+        raise NotThereError("; ".join(filter(None, ["; and ".join([known, *passed]), hint])))
+    for one in passed:
+        warn(f"topic {one}")

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from penstock.app import Penstock
 from penstock.cli.leaving import LastResort, StopRequest
 from penstock.cli.loading import check_server, check_target, choose_server, load_app, log_events
 from penstock.cli.saying import say
@@ -23,6 +22,7 @@ from penstock.cli.usage import UsageError
 from penstock.errors import SetupError
 
 if TYPE_CHECKING:
+    from penstock.app import Penstock
     from penstock.web.options import WebOptions
 
 TOKEN_VARIABLE = "PENSTOCK_TOKEN"  # noqa: S105 - where it is, not what it is
@@ -90,6 +90,8 @@ def serve(
     last_resort = LastResort()
     stop = StopRequest(last_resort)
     stop.catch_signals()
+    from penstock.app import Penstock  # it loads the client, which `--help` does not need
+
     app = Penstock.connect() if target is None else load_app(target, handled=False)
     place = choose_server(app, url, embedded=embedded, alone=True)
     log_events()
@@ -104,7 +106,9 @@ def serve(
     say("Stopped.")
 
 
-async def _serve(app: Penstock, options: "WebOptions", listening: socket.socket, stop: StopRequest, says: str) -> None:
+async def _serve(
+    app: "Penstock", options: "WebOptions", listening: socket.socket, stop: StopRequest, says: str
+) -> None:
     from penstock.web import create_app
     from penstock.web.server import Serving
 

@@ -56,6 +56,14 @@ class Server:
         url, source = self.found()
         return parse(url, source=source)
 
+    def reach(self) -> None:
+        """Raise if it does not answer: for what takes long to start. One that is embedded is not started yet."""
+        address = self.address()
+        if address.kind != "embedded":
+            from penstock.backend.redis.blocking import BlockingLink
+
+            BlockingLink.open(address).close()
+
     def app(self) -> "Penstock":
         """An app that connects there on `async with`."""
         from penstock.app import Penstock  # it loads the client, which `--help` does not need

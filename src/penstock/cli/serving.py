@@ -5,13 +5,15 @@ import contextlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
-from penstock.app import Penstock
 from penstock.cli.leaving import LastResort, StopRequest
 from penstock.cli.saying import warn
 from penstock.events import Event, Started, Stopped
 from penstock.jobs.processes import HandlerProcesses
+
+if TYPE_CHECKING:
+    from penstock.app import Penstock
 
 _BEAT_SECONDS = 1.0
 _MARGIN_SECONDS = 1.5  # by which a beat may be late for no fault of a handler's
@@ -33,7 +35,7 @@ class Terms:
     """How many `Started` there will be."""
 
     @classmethod
-    def of(cls, app: Penstock) -> Self:
+    def of(cls, app: "Penstock") -> Self:
         faces = app.handled_faces
         options = [face.options for face in faces if face.options is not None]
         return cls(
@@ -51,7 +53,7 @@ class Processes:
     target: str
 
     @contextlib.contextmanager
-    def opened(self, app: Penstock) -> Iterator[None]:
+    def opened(self, app: "Penstock") -> Iterator[None]:
         if not self.count:
             yield
             return
@@ -69,7 +71,7 @@ class Service:
 
     def __init__(
         self,
-        app: Penstock,
+        app: "Penstock",
         stop: StopRequest,
         last_resort: LastResort,
         *,

@@ -1,22 +1,13 @@
 """Values as people read them on a terminal."""
 
+import json
 from datetime import datetime, timedelta
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from penstock.message.times import moment_text, span_text
 
-if TYPE_CHECKING:
-    from rich.text import Text
-
-__all__ = ["is_number", "line_of", "moment_text", "shown", "span_text", "text_of"]
-
-
-def shown(value: Any) -> "Text":
-    """Text that is never taken for markup: a payload may have brackets in it."""
-    from rich.text import Text
-
-    return Text(text_of(value))
+__all__ = ["is_number", "line_of", "moment_text", "span_text", "text_of"]
 
 
 def text_of(value: Any) -> str:
@@ -31,10 +22,10 @@ def text_of(value: Any) -> str:
         return moment_text(value)
     if isinstance(value, timedelta):
         return span_text(value)
-    if isinstance(value, dict):
-        value = ", ".join(f"{name} {one}" for name, one in value.items())
     if isinstance(value, list | tuple) and all(isinstance(one, str) for one in value):
         value = ", ".join(value)
+    if isinstance(value, dict | list):
+        value = json.dumps(value, default=str, ensure_ascii=False) if value else ""
     return _harmless(value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value))
 
 

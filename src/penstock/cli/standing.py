@@ -3,7 +3,7 @@
 from datetime import timedelta
 from typing import Any
 
-from penstock.overview import GroupView, Lag, Pin, TopicView
+from penstock.overview import GroupView, Lag, TopicView
 
 TOPIC_COLUMNS = ("topic", "length", "groups", "lag", "pending", "parked", "dead", "later", "pinned_by", "problem")
 GROUP_COLUMNS = ("group", "lag", "behind", "pending", "parked", "ready", "oldest", "consumers", "paused")
@@ -24,7 +24,7 @@ def topic_row(topic: TopicView, *, for_people: bool) -> dict[str, Any]:
         "ready": sum(group.ready for group in topic.groups),
         "dead": topic.dead,
         "later": topic.later,
-        "pinned_by": pin_text(topic.pin),
+        "pinned_by": None if topic.pin is None else str(topic.pin),
         "pinned_since": topic.pin.since if topic.pin is not None else None,
         "problem": topic.problem,
     }
@@ -43,7 +43,7 @@ def topic_facts(topic: TopicView) -> dict[str, Any]:
         "later": topic.later,
         "later_due": topic.later_due,
         "cursors": dict(topic.cursors),
-        "pinned_by": pin_text(topic.pin),
+        "pinned_by": None if topic.pin is None else str(topic.pin),
         "pinned_since": topic.pin.since if topic.pin is not None else None,
     }
 
@@ -66,13 +66,6 @@ def group_row(group: GroupView, *, for_people: bool) -> dict[str, Any]:
 
 def consumer_rows(group: GroupView) -> list[dict[str, Any]]:
     return [{"consumer": one.name, "pending": one.pending, "idle": one.idle} for one in group.consumers]
-
-
-def pin_text(pin: Pin | None) -> str | None:
-    """Who keeps a topic from being trimmed."""
-    if pin is None:
-        return None
-    return "nobody reads it" if pin.kind == "nobody" else f"{pin.kind} {pin.name}"
 
 
 def lag_text(lag: Lag) -> str:

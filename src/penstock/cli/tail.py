@@ -2,16 +2,20 @@
 
 import asyncio
 import sys
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
+from penstock.cli.dialects import Dialect
+from penstock.cli.looking import absent
 from penstock.cli.messages import Messages, printing_messages
 from penstock.cli.places import Place
 from penstock.cli.printing import Form
 from penstock.cli.saying import warn
 from penstock.cli.servers import HERE, At, ask
-from penstock.cli.usage import NotThereError, UsageError
+from penstock.cli.until_stopped import until_stopped
+from penstock.cli.usage import UsageError
 from penstock.errors import AuthenticationError, ServerError, ServerTooOldError
 
 if TYPE_CHECKING:
@@ -22,10 +26,6 @@ if TYPE_CHECKING:
     from penstock.tail.alone import LoneReader
     from penstock.tail.places import After
 
-Dialect: TypeAlias = Annotated[
-    str,
-    Parameter(help="How messages are written on the topic, if not natively: cloudevents, enveloped, flat or job."),
-]
 _LAST = 10
 
 
@@ -42,7 +42,8 @@ def tail(
 ) -> None:
     """Show the last messages of topics, or those behind a place, oldest first; and then those that come, if asked.
 
-    Nothing is skipped: it reads at its own pace, and what was removed before it came to it is told on stderr.
+    Nothing is skipped: it reads at its own pace, and what was removed before it came to it is told on stderr. Only on a
+    terminal long bodies are cut at its edge: penstock get, a pipe or another form than a table shows all of them.
 
     Parameters
     ----------
@@ -54,7 +55,7 @@ def tail(
         Begin behind this place instead: earliest, latest, an entry id, a message's UUID, or a moment, like
         2026-11-15T08:00Z, yesterday, or 10m for ten minutes ago.
     follow
-        Go on with what comes, until Ctrl-C.
+        Go on with what comes, until Ctrl-C or SIGTERM.
     types
         Of these only messages of this type.
     keys
@@ -62,9 +63,12 @@ def tail(
     """
     if not topics:
         raise UsageError("Name at least one topic.")
+    if last is not None and last < 0:
+        raise UsageError(f"--last is a number of at least 0, not {last}.")
     if last is not None and after is not None:
         raise UsageError("--last and --after both say where to begin: give one of them.")
-    with printing_messages(output, one_topic=len(topics) == 1) as printer:
+    ending = until_stopped() if follow else nullcontext()
+    with ending, printing_messages(output, one_topic=len(topics) == 1, live=True) as printer:
         shown = _Shown(printer, frozenset(types), frozenset(keys), follow=follow)
         ask(server, lambda app: _all(app, topics, _start(last, after), dialect, shown))
 
@@ -87,7 +91,7 @@ async def _all(app: "Penstock", topics: tuple[str, ...], after: "After", dialect
     async def one(topic: str) -> None:
         async with LoneReader(app.backend, topic, after, wire) as reader:
             if reader.is_nowhere and not shown.follow:
-                raise NotThereError(f"there is no topic {topic!r}: --follow waits for it")
+                raise await absent(app, topic, hint="--follow waits for it")
             await shown.read(reader, topic, wire)
 
     with spared_by_the_collector():

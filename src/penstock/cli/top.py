@@ -3,31 +3,38 @@
 import asyncio
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 from cyclopts import Parameter
 
+from penstock.cli.looking import topic_there
 from penstock.cli.moments import Span
 from penstock.cli.printing import Form, chosen, printing
+from penstock.cli.saying import warn
 from penstock.cli.servers import HERE, At, ask
-from penstock.cli.shown import shown
+from penstock.cli.shown import line_of
+from penstock.cli.tables import drawn
 from penstock.cli.top_rows import COLUMNS, Order, Row, rows_of
+from penstock.cli.until_stopped import until_stopped
 from penstock.cli.usage import UsageError
+from penstock.diagnosis.finding import amount
+from penstock.errors import AuthenticationError, ServerError, ServerTooOldError
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from rich.console import RenderableType
 
     from penstock.app import Penstock
     from penstock.overview import TopicView
 
-Show: TypeAlias = Callable[[Sequence[Row]], None]
+Show: TypeAlias = Callable[[Sequence[Row], str], None]
+"""Takes what was seen last, and why there is nothing newer, if there is not."""
 
 _LEAST = timedelta(milliseconds=10)
 _FRAME_LINES = 6
 _HEADS = {"published_rate": "in/s", "read_rate": "read/s", "consumers": "readers"}
-_TEXTS = ("topic", "group", "note")
+_SPARE = ("parked", "behind", "consumers", "note")
 
 
 def top(
@@ -41,8 +48,9 @@ def top(
 ) -> None:
     """Show topics and their groups: how many messages come and are read per second, and what is left to do.
 
-    On a terminal it is a view that is drawn anew until Ctrl-C. Elsewhere, or in another form than a table, all rows are
-    written at each look. Rates are those since the look before, by the server's clock; what nobody can know is empty.
+    On a terminal it is a view that is drawn anew until Ctrl-C or SIGTERM, also where the server is away for a while.
+    Elsewhere, or in another form than a table, all rows are written at each look. Rates are those since the look
+    before, by the server's clock; what nobody can know is empty.
 
     Parameters
     ----------
@@ -66,14 +74,23 @@ def top(
 
     async def watch(app: "Penstock") -> None:
         with _view(str(server.address())) if is_live else _lines(output) as show:
-            before, done = await _look(app, topics), 0
+            before = [await topic_there(app, name) for name in topics] or await _look(app, topics)
+            done, rows = 0, list[Row]()
             while looks is None or done < looks:
                 await asyncio.sleep(every.total_seconds())
-                now = await _look(app, topics)
-                show(rows_of(before, now, sort, for_people=is_table))
+                try:
+                    now = await _look(app, topics)
+                except ServerError as error:
+                    if looks is not None or isinstance(error, AuthenticationError | ServerTooOldError):
+                        raise
+                    show(rows, f"{error}; trying again")
+                    continue
+                rows = rows_of(before, now, sort, for_people=is_table)
+                show(rows, "")
                 before, done = now, done + 1
 
-    ask(server, watch)
+    with nullcontext() if looks else until_stopped():
+        ask(server, watch)
 
 
 async def _look(app: "Penstock", topics: Sequence[str]) -> "Sequence[TopicView]":
@@ -94,49 +111,47 @@ def _can_be_redrawn() -> bool:
 def _lines(form: str | None) -> Iterator[Show]:
     """All rows at each look; a table of its own for each, in that form."""
     if chosen(form) == "table":
-        from rich.console import Console
+        from penstock.cli.screen import Screen
 
-        yield lambda rows: Console().print(_drawn(rows))
+        console = Screen()
+        yield _or_warn(lambda rows: console.print(_drawn(rows, console.width)))
         return
     with printing(form, ("at", *COLUMNS)) as printer:
 
-        def show(rows: Sequence[Row]) -> None:
+        def write(rows: Sequence[Row]) -> None:
             for row in rows:
                 printer.write(row)
             sys.stdout.flush()
 
-        yield show
+        yield _or_warn(write)
+
+
+def _or_warn(write: Callable[[Sequence[Row]], None]) -> Show:
+    return lambda rows, trouble: warn(trouble) if trouble else write(rows)
 
 
 @contextmanager
 def _view(place: str) -> Iterator[Show]:
     """One table on the whole terminal, drawn anew at each look."""
-    from rich.console import Console
+    from rich.console import Group
     from rich.live import Live
+    from rich.text import Text
 
-    console = Console()
+    from penstock.cli.screen import Screen
+
+    console = Screen()
     with Live(console=console, screen=True, auto_refresh=False) as live:
 
-        def show(rows: Sequence[Row]) -> None:
+        def show(rows: Sequence[Row], trouble: str) -> None:
             some = rows[: max(1, console.height - _FRAME_LINES)]
             more = f", and {len(rows) - len(some):,} more" if len(rows) > len(some) else ""
-            live.update(_drawn(some, f"{place}: {len(some):,} groups of topics{more}"), refresh=True)
+            title = Text(f"{place}: {amount(len(some), 'group')} of topics{more}", style="italic", overflow="ellipsis")
+            if trouble:
+                title = Text(line_of(trouble), style="bold red", overflow="fold")
+            live.update(Group(title, _drawn(some, console.width)), refresh=True)
 
         yield show
 
 
-def _drawn(rows: Sequence[Row], title: str | None = None) -> "Table":
-    """Narrow enough for a terminal of 80 columns, unless names are long."""
-    from rich import box
-    from rich.table import Table
-
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    table.pad_edge = table.show_edge = False
-    for name in COLUMNS:
-        is_text = name in _TEXTS
-        table.add_column(
-            _HEADS.get(name, name), justify="left" if is_text else "right", no_wrap=not is_text, overflow="fold"
-        )
-    for row in rows:
-        table.add_row(*(shown(row.get(name)) for name in COLUMNS))
-    return table
+def _drawn(rows: Sequence[Row], width: int) -> "RenderableType":
+    return drawn(COLUMNS, rows, width, heads=_HEADS, spare=_SPARE)

@@ -43,8 +43,13 @@ def _of_topic(before: TopicView | None, now: TopicView, *, for_people: bool) -> 
 
 
 def _note(group: GroupView) -> str | None:
-    facts = {"paused": group.paused, "nobody reads": not group.consumers}
-    return ", ".join(said for said, is_so in facts.items() if is_so) or None
+    """What keeps it from being read, or who reads it where no consumer is to be seen."""
+    readers = {
+        "workers": None if group.consumers else "nobody reads",
+        "sequence": f"read in sequence by {group.holder}" if group.holder else "nobody has the turn",
+        "cursor": "a cursor, as of Spark",
+    }
+    return ", ".join(filter(None, ("paused" if group.paused else None, readers[group.read_by]))) or None
 
 
 def _rate(before: int | None, now: int | None, seconds: float) -> float | None:

@@ -1,26 +1,29 @@
 """`penstock topic`: one topic, as an operator sees it."""
 
-from collections.abc import Iterator
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from penstock.backend import keys
 from penstock.backend.facts import position
 from penstock.cli.confirming import Yes, only_tried
-from penstock.cli.looking import count_behind, counted_text, refuse_if_read, topic_there
+from penstock.cli.looking import MOST_COUNTED, count_behind, counted_text, topic_there
 from penstock.cli.moments import Span
 from penstock.cli.printing import Form, chosen, print_one, print_rows
 from penstock.cli.progress import progress
+from penstock.cli.saying import warn
 from penstock.cli.servers import HERE, At, ask
-from penstock.cli.standing import GROUP_COLUMNS, group_row, lag_text, pin_text, topic_facts
+from penstock.cli.standing import GROUP_COLUMNS, group_row, topic_facts
 from penstock.cli.usage import NotThereError, UsageError
+from penstock.diagnosis.finding import amount
+from penstock.errors import ConfigurationError
+from penstock.message.times import EPOCH, span_text
 from penstock.overview import Overview, TopicView
 
 if TYPE_CHECKING:
     from penstock.app import Penstock
-
-_EPOCH = datetime.fromisoformat("1970-01-01T00:00:00Z")
+    from penstock.backend.entry import Pin
 
 
 def info(topic: str, /, *, output: Form = None, server: At = HERE) -> None:
@@ -64,6 +67,8 @@ def trim(
     """
     if keep is None and most is None:
         raise UsageError("say what to keep: --keep 7d, or --max 100000, or both.")
+    if most is not None and most < 0:
+        raise UsageError(f"--max is a number of entries, not {most}.")
     ask(server, lambda app: _trim(app, topic, keep, most, yes=yes))
 
 
@@ -71,73 +76,56 @@ async def _trim(app: "Penstock", topic: str, keep: timedelta | None, most: int |
     found = await topic_there(app, topic)
     floor = "0-0"
     if keep is not None and found.at is not None:
-        floor = f"{max(timedelta(0), found.at - _EPOCH - keep) // timedelta(milliseconds=1)}-0"
+        floor = f"{max(timedelta(0), found.at - EPOCH - keep) // timedelta(milliseconds=1)}-0"
     if not yes:
-        only_tried(await _would_trim(app, found, floor, most))
+        await _try_trim(app, found, floor, keep, most)
+        return
     removed, last = 0, None
     with progress("trimming") as show:
         while last is None or last.removed:
             last = await app.backend.trim(topic, floor, max_entries=most)
             removed += last.removed
             show(removed)
-    kept = f"; {last.pinned_by} keeps what is left" if last.pinned_by else ""
-    print(f"Removed {removed:,} entries of {topic!r}{kept}")
+    pin = (await topic_there(app, topic)).pin if last.pin is not None else None
+    print(f"Removed {amount(removed, 'entry', 'entries')} of {topic!r}{_why_kept(pin)}")
 
 
-async def _would_trim(app: "Penstock", found: TopicView, floor: str, most: int | None) -> str:
-    if found.settled_upto is None:
-        return f"remove nothing of {found.name!r}: nobody reads it yet, so all of it is kept for who comes first"
-    settled = await count_behind(app, found.name, "0-0", found.settled_upto)
-    old = await count_behind(app, found.name, "0-0", min(found.settled_upto, floor, key=position))
-    excess = max(0, found.length - most) if most is not None else 0
-    pinned = f"; {pin_text(found.pin)} needs the others" if found.pin is not None else ""
-    removed = counted_text(min(settled, max(old, excess)))
-    return f"remove up to {removed} of {found.length:,} entries of {found.name!r}{pinned}"
+def _why_kept(pin: "Pin | None") -> str:
+    if pin is None:
+        return ""
+    return f"; what is left is kept: {pin}" if pin.kind == "nobody" else f"; {pin} keeps what is left"
 
 
-def rm(topic: str, /, *, yes: Yes = False, server: At = HERE) -> None:
-    """Delete a topic with all that belongs to it: entries, groups, retries, dead letters, cursors, delayed messages.
-
-    Parameters
-    ----------
-    topic
-        Its whole name.
-    """
-    ask(server, lambda app: _remove(app, topic, yes=yes))
-
-
-async def _remove(app: "Penstock", topic: str, *, yes: bool) -> None:
-    from penstock.keyed.partitions import names_of
-
-    count = await app.backend.partitions(topic)
-    parts = [] if count is None else names_of(topic, count)
-    found = [one for name in parts if (one := await Overview(app.backend).topic(name)).exists]
-    if not found or (await Overview(app.backend).topic(topic)).exists:
-        found.append(await topic_there(app, topic))
-    for one in found:
-        await refuse_if_read(app, one.name, one.groups, "remove the topic")
-    if not yes:
-        only_tried(*(loss for one in found for loss in _losses(one)))
-    # Last the topic itself, which says how many partitions there are: whoever is interrupted can go on.
-    for name in dict.fromkeys((*(one.name for one in found), topic)):
-        await app.backend.remove_topic(name)
-    for one in found:
-        print(f"Deleted topic {one.name!r} with {one.length:,} entries")
+async def _try_trim(app: "Penstock", found: TopicView, floor: str, keep: timedelta | None, most: int | None) -> None:
+    """Say what would go, and of what would not, whether somebody needs it or it is only too young."""
+    if not found.length or found.settled_upto is None:
+        why = "it is empty" if not found.length else "nobody reads it yet, so all of it is kept for who comes first"
+        print(f"Nothing to remove of {found.name!r}: {why}")
+        return
+    upto = found.settled_upto
+    is_held = any(group.oldest_pending == upto for group in (await app.backend.inspect(found.name)).groups)
+    settled = await count_behind(app, found.name, "0-0", f"({upto}" if is_held else upto)
+    old = min(settled, await count_behind(app, found.name, "0-0", min(upto, floor, key=position)))
+    removed = min(settled, max(old, max(0, found.length - most) if most is not None else 0))
+    young = [f"younger than {span_text(keep)}"] if keep is not None else []
+    young += [f"within --max {most}"] if most is not None else []
+    stay = _why_stay(found.pin, settled - removed, " and ".join(young), "the others" if removed else "all of them")
+    if not removed:
+        print(f"Nothing to remove of {found.name!r}: {stay}")
+        return
+    if settled > MOST_COUNTED:  # no more than these were counted, so nobody knows why others stay
+        stay = ""
+    only_tried(
+        f"remove up to {counted_text(removed)} of the {found.length:,} of {found.name!r}{'; ' if stay else ''}{stay}"
+    )
 
 
-def _losses(found: TopicView) -> Iterator[str]:
-    yield f"delete topic {found.name!r} with {found.length:,} entries"
-    for group in found.groups:
-        yield (
-            f"lose what group {group.name!r} has not settled: {lag_text(group.lag)} unread, {group.pending:,} held,"
-            f" {group.parked + group.ready:,} waiting for a retry"
-        )
-    if found.dead:
-        yield f"lose {found.dead:,} dead letters"
-    if found.later:
-        yield f"lose {found.later:,} messages that are not due yet"
-    for name, id in found.cursors.items():
-        yield f"forget cursor {name!r} at {id}"
+def _why_stay(pin: "Pin | None", settled: int, young: str, those: str) -> str:
+    if not settled:
+        return "" if pin is None else f"{pin} needs {those}"
+    if pin is None:
+        return f"{those} are settled, and {young}"
+    return f"of {those}, {counted_text(settled)} are settled and {young}, and {pin} needs the rest"
 
 
 def adopt(
@@ -161,13 +149,23 @@ def adopt(
 
 
 async def _adopted(app: "Penstock", topics: tuple[str, ...], match: str | None) -> list[dict[str, Any]]:
-    overview, rows = Overview(app.backend), []
-    known = set(await app.backend.topics())
+    known, rows = set(await app.backend.topics()), []
+    found = {name: await _stream(app, name) for name in topics}
     matching = [] if match is None else sorted([name async for name in app.backend.streams(match)])
-    for name in dict.fromkeys([*topics, *matching]):
-        found = await overview.topic(name)
-        if not found.exists:
-            raise NotThereError(f"there is no stream {name!r} to adopt; penstock publish makes a new topic")
+    for name in matching:
+        try:
+            found.setdefault(name, await _stream(app, name))
+        except (ConfigurationError, NotThereError) as error:  # a name that cannot be written, or not as it is shown
+            warn(f"the stream {name!r} cannot be adopted: {error}")
+    for name, view in found.items():
         await app.backend.register(name)
-        rows.append({"topic": name, "length": found.length, "groups": len(found.groups), "new": name not in known})
+        rows.append({"topic": name, "length": view.length, "groups": len(view.groups), "new": name not in known})
     return rows
+
+
+async def _stream(app: "Penstock", name: str) -> TopicView:
+    keys.check_named(name)
+    found = await Overview(app.backend).topic(name)
+    if not found.exists:
+        raise NotThereError(f"there is no stream {name!r} to adopt; penstock publish makes a new topic")
+    return found

@@ -2,29 +2,42 @@
 
 import base64
 import sys
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import msgspec
 from cyclopts import Parameter
 
-from penstock.cli.given import stdin
-from penstock.cli.looking import topic_there
+from penstock.backend.entry import Appended, Stored
+from penstock.backend.facts import position
+from penstock.cli.dialects import Dialect, DialectName
+from penstock.cli.given import FileOrPipe, stdin
+from penstock.cli.looking import absent, topic_there
 from penstock.cli.places import Place
 from penstock.cli.progress import progress
 from penstock.cli.saying import warn
 from penstock.cli.servers import HERE, At, connected
 from penstock.cli.usage import UsageError
+from penstock.diagnosis.finding import amount
 from penstock.errors import PublishError, TopicError
 
 if TYPE_CHECKING:
     from penstock.app import Penstock
-    from penstock.backend.entry import Stored
     from penstock.cli.progress import Show
 
 _AT_ONCE = 500
+_NAMED = 3
+_THERE = frozenset({Appended.NEW, Appended.KNOWN})
+_REFUSED = {
+    Appended.OLDER: "are older than the newest of {topic}",
+    Appended.OTHER: "differ from what {topic} has under the same ids",
+    Appended.AHEAD: "are ahead of the server's clock, so that all that comes to {topic} would have to lie behind them",
+}
+_ALONE = "put these alone into a file for --new-ids, which appends all that it is given, under new ids"
 _encode_lines = msgspec.json.Encoder().encode_lines
 
 
@@ -46,15 +59,16 @@ _decode = msgspec.json.Decoder(_Entry).decode
 
 def export(
     topic: str,
-    file: Annotated[Path, Parameter(allow_leading_hyphen=True)] = Path("-"),
+    file: FileOrPipe = Path("-"),
     /,
     *,
     after: Place = "earliest",
+    dialect: Dialect = "native",
     server: At = HERE,
 ) -> None:
     """Write the entries of a topic to a file, one JSON object per line, exactly as they are stored.
 
-    Groups, retries and dead letters are not in it.
+    Groups, retries and dead letters are not in it. Of a topic that is divided, name one of its partitions.
 
     Parameters
     ----------
@@ -66,17 +80,27 @@ def export(
         Only what lies behind this place: an entry id, a message's UUID, or a moment, like yesterday.
     """
     with connected(server) as (app, runner):
-        runner.run(topic_there(app, topic))
-        with _writing(file) as out, progress("exporting") as show:
-            count = runner.run(_export(app, topic, after, out, show))
-    print(f"Exported {count:,} entries of {topic!r}", file=sys.stderr)
+        runner.run(_check_whole(app, topic))
+        with progress("exporting", interrupted=partial(_half_exported, file)) as show, _writing(file) as out:
+            count = runner.run(_export(app, topic, after, dialect, out, show))
+    print(f"Exported {amount(count, 'entry', 'entries')} of {topic!r}", file=sys.stderr)
 
 
-async def _export(app: "Penstock", topic: str, after: Any, out: IO[bytes], show: "Show") -> int:
+async def _check_whole(app: "Penstock", topic: str) -> None:
+    """Refuse a topic of which nothing is in its own stream, because it is divided."""
+    found, count = await topic_there(app, topic), await app.backend.partitions(topic)
+    if count is not None and not found.exists:
+        raise await absent(app, topic)
+    if count is not None:
+        warn(f"{topic!r} is divided: what is in its partitions, {topic}:p0 to {topic}:p{count - 1}, is not exported")
+
+
+async def _export(app: "Penstock", topic: str, after: Any, dialect: DialectName, out: IO[bytes], show: "Show") -> int:
+    from penstock.message.wire import Wire
     from penstock.tail.alone import LoneReader
 
     count, total = 0, (await topic_there(app, topic)).length
-    async with LoneReader(app.backend, topic, after) as reader:
+    async with LoneReader(app.backend, topic, after, Wire(dialect)) as reader:
         while True:
             step = await reader.read()
             if step.gap is not None:
@@ -90,15 +114,22 @@ async def _export(app: "Penstock", topic: str, after: Any, out: IO[bytes], show:
                 return count
 
 
+def _half_exported(file: Path, count: int) -> str:
+    return f"about {count:,} entries were written" if _is_written_to(file) else f"{file} is as it was"
+
+
 def import_(
     topic: str,
-    file: Annotated[Path, Parameter(allow_leading_hyphen=True)] = Path("-"),
+    file: FileOrPipe = Path("-"),
     /,
     *,
     new_ids: Annotated[bool, Parameter(negative=(), show_default=False)] = False,
     server: At = HERE,
 ) -> None:
     """Append what penstock topic export has written, exactly, under the same entry ids. It may be repeated.
+
+    What is there already is left out. Refused, with exit code 1, is what cannot be under its id: it is older than the
+    newest entry, differs from what is there, or is ahead of the server's clock by more than a minute.
 
     Parameters
     ----------
@@ -107,32 +138,56 @@ def import_(
     file
         Where from; stdin unless given, or if it is -.
     new_ids
-        Give each entry a new id, as if it was published now. Repeated, they are there twice.
+        Give each entry a new id, as if it was published now. What is there already, under any id, is there twice then.
     """
-    count = refused = 0
-    with connected(server) as (app, runner), _reading(file) as lines, progress("importing") as show:
+    fates, first, is_listed = Counter[Appended](), defaultdict[Appended, list[str]](list), False
+    with (
+        connected(server) as (app, runner),
+        _reading(file) as lines,
+        progress("importing", interrupted=partial(_half_imported, topic)) as show,
+    ):
+        runner.run(_check_undivided(app, topic))
         for some in _entries(lines, file):
-            ids = runner.run(app.backend.append(topic, some, keep_ids=not new_ids))
-            count, refused = count + len(ids), refused + ids.count(None)
-            show(count)
-        if count > refused:
-            runner.run(app.backend.register(topic))
-    print(f"Imported {count - refused:,} entries to {topic!r}", file=sys.stderr)
-    if refused:
+            told = runner.run(app.backend.append(topic, some, keep_ids=not new_ids))
+            if not is_listed and not _THERE.isdisjoint(told):
+                runner.run(app.backend.register(topic))
+                is_listed = True
+            fates.update(told)
+            for fate, entry in zip(told, some, strict=True):
+                if len(first[fate]) < _NAMED:
+                    first[fate].append(entry.id)
+            show(fates.total())
+    known = f"; {fates[Appended.KNOWN]:,} were there already" if fates[Appended.KNOWN] else ""
+    print(f"Imported {amount(fates[Appended.NEW], 'entry', 'entries')} to {topic!r}{known}", file=sys.stderr)
+    if refused := [_refused(fate, fates[fate], first[fate], topic) for fate in _REFUSED if fates[fate]]:
+        raise TopicError(f"{'; '.join(refused)}. They were not imported: {_ALONE}")
+
+
+def _half_imported(topic: str, count: int) -> str:
+    return f"about {count:,} entries of the file were imported to {topic!r}, or were there already"
+
+
+async def _check_undivided(app: "Penstock", topic: str) -> None:
+    count = await app.backend.partitions(topic)
+    if count is not None:
         raise TopicError(
-            f"{refused:,} entries are older than the newest of {topic!r}, and were not imported: --new-ids gives them"
-            " new ids"
+            f"nobody reads {topic!r} itself, which is divided: import to its partitions, {topic}:p0 to"
+            f" {topic}:p{count - 1}, what was exported from each"
         )
 
 
-def _entries(lines: IO[bytes], file: Path) -> "Iterator[Sequence[Stored]]":
-    from penstock.backend.entry import Stored
+def _refused(fate: "Appended", count: int, ids: list[str], topic: str) -> str:
+    named = f"{', '.join(ids)}{', …' if count > len(ids) else ''}"
+    return f"{count:,} entries {_REFUSED[fate].format(topic=repr(topic))} ({named})"
 
+
+def _entries(lines: IO[bytes], file: Path) -> Iterator[Sequence[Stored]]:
     some: list[Stored] = []
     for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
         try:
-            entry = _decode(line)
-            some.append(Stored(entry.entry_id, [_read(value) for value in entry.fields]))
+            some.append(_entry(line))
         except (ValueError, msgspec.DecodeError) as error:
             raise PublishError(
                 f"line {number:,} of {file} is no exported entry: {error}; what is before it may be imported already"
@@ -142,6 +197,16 @@ def _entries(lines: IO[bytes], file: Path) -> "Iterator[Sequence[Stored]]":
             some = []
     if some:
         yield some
+
+
+def _entry(line: bytes) -> Stored:
+    entry = _decode(line)
+    milliseconds, number = position(entry.entry_id)
+    if not 0 < max(milliseconds, number) < 2**64:
+        raise ValueError(f"{entry.entry_id!r} is no entry id")
+    if not entry.fields or len(entry.fields) % 2:
+        raise ValueError("its fields are no names and values in turn")
+    return Stored(f"{milliseconds}-{number}", [_read(value) for value in entry.fields])
 
 
 def _written(value: bytes) -> str | _Base64:
@@ -159,14 +224,15 @@ def _read(value: str | _Base64) -> bytes:
 def _writing(file: Path) -> Iterator[IO[bytes]]:
     if str(file) == "-":
         yield sys.stdout.buffer
+        sys.stdout.flush()  # or a reader that has left would be told of after all was said to be exported
         return
-    if file.exists() and not file.is_file():  # a pipe, or a device
+    if _is_written_to(file):
         with _opened(file, "wb") as out:
             yield out
         return
     # Beside it until it is whole: an export that fails leaves what was there before, and no half that looks whole.
     part = file.with_name(f"{file.name}.part")
-    with _opened(part, "wb") as out:
+    with _opened(part, "wb", file) as out:
         try:
             yield out
         except BaseException:
@@ -184,8 +250,13 @@ def _reading(file: Path) -> Iterator[IO[bytes]]:
         yield lines
 
 
-def _opened(file: Path, mode: str) -> Any:
+def _is_written_to(file: Path) -> bool:
+    """Straight away: it is stdout, a pipe or a device."""
+    return str(file) == "-" or (file.exists() and not file.is_file())
+
+
+def _opened(file: Path, mode: str, given: Path | None = None) -> Any:
     try:
         return file.open(mode)
     except OSError as error:
-        raise UsageError(f"{file} cannot be opened: {error.strerror}.") from error
+        raise UsageError(f"{given or file} cannot be opened: {error.strerror}.") from error

@@ -1,15 +1,17 @@
 """`penstock trace`: the life of one message, from the server, from a lake, or from both. Needs no Spark."""
 
 import sys
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from penstock.cli.dialects import Dialect
+from penstock.cli.given import uuid_given
 from penstock.cli.moments import Span
 from penstock.cli.printing import Form, print_rows
+from penstock.cli.seeing import NAME_ITS_TOPIC, seen_on, told
 from penstock.cli.servers import HERE, At, Server
-from penstock.cli.usage import NotThereError, UsageError
-from penstock.message.ids import canonical
 
 _COLUMNS = ("at", "what", "topic", "group", "entry_id", "attempt", "detail", "source")
 
@@ -17,10 +19,11 @@ _COLUMNS = ("at", "what", "topic", "group", "entry_id", "attempt", "detail", "so
 def trace(
     id: str,
     /,
-    *,
+    *topics: str,
     lake: Path | None = None,
     journal: str = "journal",
     within: Span | None = None,
+    dialect: Dialect = "native",
     output: Form = None,
     server: At = HERE,
 ) -> None:
@@ -32,6 +35,10 @@ def trace(
     ----------
     id
         The message's UUID.
+    topics
+        Look on these, on their partitions and on the lanes of such queues; on every known topic unless given. Only
+        where topics are named they are looked through entry by entry, among the last 100,000: for a UUID that tells no
+        time, or a message that was published for later.
     lake
         The directory of a lake, which remembers more than the server does, and for longer.
     journal
@@ -40,39 +47,42 @@ def trace(
         How long after its publication attempts are looked for in the journal, a day unless given; of a message that
         died, up to the end.
     """
-    uuid = canonical(id)
-    if uuid is None:
-        raise UsageError(f"{id!r} is no UUID of a message.")
+    uuid = uuid_given(id)
     if lake is not None:
         terms = {"journal": journal} if within is None else {"journal": journal, "within": within}
-        _from_lake(uuid, lake, server, terms, output)
+        asked = {"topics": topics, "dialect": dialect}
+        _from_lake(uuid, lake, server, terms, asked, output)
         return
-    from penstock.cli.seeing import seen_on
+    seen = seen_on(server, uuid, topics=topics, dialect=dialect)
+    told(
+        seen.sightings,
+        seen.unseen,
+        f"nothing was found of message {uuid} on the server",
+        "it was settled and trimmed, or never published",
+        f"a lake may remember it, see --lake; {NAME_ITS_TOPIC}",
+    )
+    told_in_order = sorted(seen.sightings, key=lambda one: (one.what == "now", one.at))
+    print_rows([{**asdict(one), "source": "server"} for one in told_in_order], output, _COLUMNS)
 
-    found = [{**asdict(one), "source": "server"} for one in seen_on(server.address(), uuid)]
-    if not found:
-        raise NotThereError(
-            f"the server knows nothing of message {uuid}: it was settled and trimmed, or never published; a lake may"
-            " remember it, see --lake"
-        )
-    print_rows(found, output, _COLUMNS)
 
-
-def _from_lake(id: str, path: Path, server: Server, terms: dict[str, Any], output: str | None) -> None:
-    from penstock.cli.seeing import seen_on
+def _from_lake(
+    id: str, path: Path, server: Server, terms: dict[str, Any], asked: dict[str, Any], output: str | None
+) -> None:
     from penstock.lake import Lake
     from penstock.lake.trace import Event
     from penstock.lake.trace import trace as life_of
 
     lake = Lake.open(path)
     found = life_of(lake, id, **terms)
+    unseen: Mapping[str, str] = {}
     is_asked = server.url is not None or server.context is not None
     if is_asked:
-        sightings = seen_on(server.address(), found.id, found.entries)
-        found = found.beside([Event(**asdict(one), source="server") for one in sightings])
+        seen = seen_on(server, found.id, known=found.entries, **asked)
+        unseen = seen.unseen
+        found = found.beside([Event(**asdict(one), source="server") for one in seen.sightings])
     cost = f"{found.opened:,} of {found.files:,} files of the lake were opened"
-    if not found.events:
-        place = "the lake, nor on the server," if is_asked else "the lake"
-        raise NotThereError(f"message {found.id} is not in {place} {lake.path} as far as it was archived; {cost}")
+    nor = f", nor on the server{', as far as it was looked for there' if unseen else ''}" if is_asked else ""
+    missing = f"message {found.id} is not in the lake {lake.path}, as far as it was archived{nor}"
+    told(found.events, unseen, missing, hint=cost)
     print_rows(map(asdict, found.events), output, _COLUMNS)
     print(cost, file=sys.stderr)

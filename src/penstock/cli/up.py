@@ -11,6 +11,7 @@ from cyclopts import Parameter
 from penstock.backend.embedded import EmbeddedServer
 from penstock.backend.embedded_talk import is_listening
 from penstock.cli.leaving import stopping_signals
+from penstock.cli.saying import say
 from penstock.cli.usage import UsageError
 from penstock.errors import EmbeddedServerError
 
@@ -40,11 +41,11 @@ def up(
     for number in stopping_signals():
         signal.signal(number, lambda _number, _frame: stop.set())
     with EmbeddedServer.start(dir, ephemeral=ephemeral, tcp=tcp) as server:
-        print(description(server, ephemeral=ephemeral), flush=True)
+        say(description(server, ephemeral=ephemeral))
         while not stop.wait(_LOOK_SECONDS):
             if not is_listening(server.socket_path):
                 raise EmbeddedServerError(f"the embedded server ended by itself; its log is in {server.directory}")
-    print("Stopped.", flush=True)
+    say("Stopped.")
 
 
 def description(server: EmbeddedServer, *, ephemeral: bool) -> str:

@@ -1,10 +1,13 @@
 """How a command ends, for the shell, and what it raises to end so. `penstock --help` has the table below."""
 
 from penstock.errors import (
+    CannotListenError,
+    ConfigurationError,
     CursorNotFoundError,
     GroupMissingError,
     JobNotFoundError,
     PenstockError,
+    PublishUnknownError,
     ServerUnreachableError,
 )
 
@@ -13,7 +16,7 @@ DONE, COULD_NOT, USAGE, NOT_FOUND, UNREACHABLE, UNCONFIRMED, INTERRUPTED, UNHEAR
 EXIT_CODES = {
     DONE: "done, with or without anything to show",
     COULD_NOT: "it could not be done; a line on stderr says why",
-    USAGE: "the command line makes no sense",
+    USAGE: "the command line, or $PENSTOCK_URL in its stead, makes no sense",
     NOT_FOUND: "what it names is not there",
     UNREACHABLE: "the server cannot be reached",
     UNCONFIRMED: "nothing was changed: what would be lost needs --yes",
@@ -35,11 +38,14 @@ class UnconfirmedError(PenstockError):
 
 
 _CODES: tuple[tuple[type[Exception], int], ...] = (
+    (CannotListenError, COULD_NOT),
+    (ConfigurationError, USAGE),
     (NotThereError, NOT_FOUND),
     (GroupMissingError, NOT_FOUND),
     (CursorNotFoundError, NOT_FOUND),
     (JobNotFoundError, NOT_FOUND),
     (ServerUnreachableError, UNREACHABLE),
+    (PublishUnknownError, UNREACHABLE),
     (UnconfirmedError, UNCONFIRMED),
 )
 

@@ -8,11 +8,12 @@ loop turns.
 import os
 import threading
 
-from msgspec import Struct, json
+from msgspec import DecodeError, Struct, json
 
 from penstock.cli.leaving import LastResort, StopRequest
 from penstock.cli.loading import choose_server, load_app, log_events
 from penstock.cli.serving import Processes, Service, Terms
+from penstock.cli.usage import UsageError
 
 
 class Settings(Struct, frozen=True):
@@ -25,7 +26,15 @@ class Settings(Struct, frozen=True):
 
 
 def worker(pipe: int) -> None:
-    """Run an app for a supervisor, and tell it over this pipe how that goes."""
+    """Run an app for a supervisor, and tell it how that goes.
+
+    Parameters
+    ----------
+    pipe
+        The number of the open pipe on which the supervisor listens.
+    """
+    if pipe < 0:
+        raise UsageError(f"--pipe is the number of an open pipe, not {pipe}.")
     settings, lifeline = _settings()
     os.set_blocking(pipe, False)
     os.set_inheritable(pipe, False)
@@ -58,7 +67,10 @@ def _settings() -> tuple[Settings, int]:
     line = b""
     while not line.endswith(b"\n") and (chunk := os.read(lifeline, 65536)):
         line += chunk
-    return json.decode(line, type=Settings), lifeline
+    try:
+        return json.decode(line, type=Settings), lifeline
+    except DecodeError:
+        raise UsageError("a worker is started by penstock run --workers, which tells it what to run.") from None
 
 
 def _hold_on(lifeline: int, stop: StopRequest) -> None:

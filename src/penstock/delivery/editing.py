@@ -5,6 +5,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from penstock.backend.entry import Letter
 from penstock.errors import MalformedError
 from penstock.message import fields as f
 from penstock.message.ids import new_id
@@ -21,6 +22,20 @@ def edited(wire: Wire, topic: str, entry_id: str, raw: Sequence[bytes], body: An
     if former is None:
         return Message(body, headers={f.EDITED_FROM: entry_id})
     return replace(former, body=body, id=new_id(), headers={**former.headers, f.EDITED_FROM: former.id})
+
+
+def seems_native(letter: Letter) -> bool:
+    """Whether nothing in a dead letter tells that its topic is written in another dialect than Penstock's own.
+
+    What its group could read, it read by another dialect if natively it is no message, or another one.
+    """
+    names, known = letter.raw[::2], letter.record.id
+    if names and (f.PAYLOAD not in names or f.FLAT_ID in names):
+        return False
+    try:
+        return not known or Wire().unpack(letter.record.topic, letter.record.entry, letter.raw).id == known
+    except MalformedError:
+        return False
 
 
 def _opened(wire: Wire, topic: str, entry_id: str, raw: Sequence[bytes]) -> Message[Any] | None:

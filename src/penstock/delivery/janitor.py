@@ -51,7 +51,8 @@ class Janitor:
             )
             if not trimmed.removed:
                 break
-            self._duty.tell(Trimmed, trimmed.removed, trimmed.horizon, trimmed.pinned_by)
+            pinned_by = None if trimmed.pin is None else str(trimmed.pin)
+            self._duty.tell(Trimmed, trimmed.removed, trimmed.horizon, pinned_by)
 
     async def _forget_idle(self, stream: str) -> None:
         await self._duty.backend.forget_idle(stream, self._plan.group, _IDLE_CONSUMER)

@@ -222,13 +222,8 @@ class DeadLetters:
 
     def _open(self, topic: str, letter: stored.Letter) -> Letter:
         record = letter.record
-        id: str | None
-        try:
-            id = self._topics[topic].unpack(topic, record.entry, letter.raw).id
-        except MalformedError:
-            id = _id_alone(topic, letter.raw)
         return Letter(
-            id=id,
+            id=record.id or self._id_in(topic, letter),
             entry_id=record.entry,
             topic=topic,
             group=record.group,
@@ -244,6 +239,13 @@ class DeadLetters:
             letter_id=letter.id,
             stored=letter,
         )
+
+    def _id_in(self, topic: str, letter: stored.Letter) -> str | None:
+        """The id in a letter whose group could not read it."""
+        try:
+            return self._topics[topic].unpack(topic, letter.record.entry, letter.raw).id
+        except MalformedError:
+            return _id_alone(topic, letter.raw)
 
 
 def _check_rate(rate: float) -> None:

@@ -4,7 +4,7 @@ import asyncio
 
 from penstock.backend import keys
 from penstock.backend.facts import position
-from penstock.backend.sighting import Sighting
+from penstock.backend.sighting import GroupSighting
 from penstock.delivery.duty import Duty
 from penstock.events import GroupRestored, Lost, PauseChanged
 
@@ -15,20 +15,19 @@ class Outlook:
     def __init__(self, duty: Duty) -> None:
         self._duty = duty
         self._plan = duty.plan
-        self._known: Sighting | None = None
+        self._known: GroupSighting | None = None
         self._told_replaced = False
         self._running = asyncio.Event()
         self._running.set()
 
     @property
-    def sighting(self) -> Sighting | None:
+    def sighting(self) -> GroupSighting | None:
         """The last one."""
         return self._known
 
     async def enter(self) -> None:
         """Make sure that topic, group and retry stream are there; the plan's start is for a group nobody ever had."""
         plan, backend = self._plan, self._duty.backend
-        await backend.register(plan.topic)
         seen = await backend.watch(plan.topic, plan.group)
         if not seen.group_exists:
             if seen.previous_epoch is None:
@@ -37,6 +36,7 @@ class Outlook:
                 await self.restore()
             seen = await backend.watch(plan.topic, plan.group)
         await backend.create_group(keys.retry(plan.topic, plan.group), plan.group)
+        await backend.register(plan.topic)  # only now it is certain that there can be such a topic
         await self._saw(seen)
 
     async def not_paused(self) -> None:
@@ -60,7 +60,7 @@ class Outlook:
         if await self._duty.backend.create_group(keys.retry(self._plan.topic, self._plan.group), self._plan.group):
             self._duty.tell(Lost, "0-0", "0-0", None, _RETRIES_GONE)
 
-    async def _saw(self, seen: Sighting) -> None:
+    async def _saw(self, seen: GroupSighting) -> None:
         known, self._known = self._known, seen
         await self._obey(paused=seen.paused)
         was_epoch = seen.previous_epoch or (known.epoch if known is not None else None)
@@ -92,7 +92,7 @@ class Outlook:
             self._known = None
             self._told_replaced = True  # the next look finds the other epoch too
 
-    def _tell_replaced(self, seen: Sighting, known: Sighting | None) -> None:
+    def _tell_replaced(self, seen: GroupSighting, known: GroupSighting | None) -> None:
         low = seen.previous_low_water or (known.low_water if known is not None else None)
         last = (known.last_id if known is not None else None) or seen.previous_last_delivered
         self._duty.tell(Lost, low or "0-0", last or "0-0", None, _REPLACED)

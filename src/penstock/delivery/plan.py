@@ -5,14 +5,14 @@ import re
 import secrets
 import socket
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 from penstock.backend import keys
 from penstock.backend.entry import Throttle
 from penstock.errors import ConfigurationError
+from penstock.message.times import EPOCH
 from penstock.options import LEASE, Retry, Subscription, check_count, check_duration, check_kind
 
-_1970 = datetime(1970, 1, 1, tzinfo=UTC)
 _LONGEST_SHOWN = 128
 _ENTRY_ID = re.compile(r"[0-9]{1,20}(-[0-9]{1,20})?")
 
@@ -86,7 +86,7 @@ def start_id(start: str | datetime) -> str:
             raise ConfigurationError(f"a start in time needs an offset, and {start!r} has none")
         # The group begins behind this id, so with the first entry of that very millisecond. In whole numbers: a float
         # is sometimes one millisecond off, and would skip entries.
-        return f"{max(1, (start - _1970) // timedelta(milliseconds=1)) - 1}-{2**64 - 1}"
+        return f"{max(1, (start - EPOCH) // timedelta(milliseconds=1)) - 1}-{2**64 - 1}"
     if start in ("earliest", "latest"):
         return "0" if start == "earliest" else "$"
     is_id = isinstance(start, str) and _ENTRY_ID.fullmatch(start) is not None

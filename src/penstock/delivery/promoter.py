@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
 from penstock.delivery.duty import Duty
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, ServerOutOfMemoryError
 from penstock.events import Promoted, Scope
 
 _PER_CALL = 100
@@ -38,8 +38,15 @@ class Promoter:
             await self._sleep(wait)
 
     async def promote(self) -> float:
-        """Move all that is due now; returns after how many seconds to look again."""
-        return min(await self._promote(self._retries), await self._promote(self._delayed))
+        """Move all that is due now; returns after how many seconds to look again.
+
+        A server that is full is told of and not raised: what is due waits, and whoever reads is to go on and settle.
+        """
+        try:
+            return min(await self._promote(self._retries), await self._promote(self._delayed))
+        except ServerOutOfMemoryError as error:
+            self._duty.trouble(Scope.UPKEEP, error)
+            return _POLL_SECONDS
 
     async def _promote(self, some: "Callable[[], Awaitable[tuple[int, timedelta | None]]]") -> float:
         """Move all that is due, a bounded number at a time; returns how long to wait."""

@@ -116,11 +116,17 @@ class Route:
             return self._default, delivery
         if self._skips:
             return _SKIP, delivery
-        raise UnhandledTypeError(f"no handler takes messages of type {message.type or 'none'!r}")
+        raise UnhandledTypeError(_unhandled(message.type, message.body))
 
 
 async def _skip(delivery: AnyDelivery) -> None:
-    delivery.desk.skipped(delivery.entry, f"no handler takes messages of type {delivery.type or 'none'!r}")
+    delivery.desk.skipped(delivery.entry, _unhandled(delivery.type, delivery.entry.message.body))
+
+
+def _unhandled(type_name: str | None, body: Any) -> str:
+    if type_name is not None:
+        return f"no handler takes messages of type {type_name!r}"
+    return f"no handler takes messages that have no type and a body like this one, a {type(body).__name__}"
 
 
 _SKIP = Call(_skip, 1)

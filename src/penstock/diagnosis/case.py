@@ -1,12 +1,14 @@
 """The facts that rules on topics and groups judge, all of them seen on the server a moment ago."""
 
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 
 from msgspec import Struct
 
 from penstock.backend.entry import FetchedEntry, Held
-from penstock.backend.evidence import Turn
-from penstock.backend.facts import GroupFacts, TopicFacts, position
+from penstock.backend.facts import Awaited, GroupFacts, TopicFacts, position
+from penstock.backend.parcel import Record
+from penstock.backend.sighting import Turn
 from penstock.options import LEASE, check_duration
 from penstock.overview import age_of
 
@@ -28,6 +30,21 @@ class Patience(Struct, frozen=True):
             check_duration(name, getattr(self, name))
 
 
+class Suspect(Struct, frozen=True):
+    """An entry that somebody holds, and that was begun again after whoever had it before died."""
+
+    stream: str
+    """The topic, or the group's retry stream."""
+
+    held: Held
+    begun: int
+    """How often it was, since it was taken over for the first time. How often it was handed out means nothing: whoever
+    dies leaves many entries that it never came to."""
+
+    failures: int
+    """How many attempts had failed before that."""
+
+
 class GroupCase(Struct, frozen=True):
     """One group, with what it holds."""
 
@@ -41,6 +58,12 @@ class GroupCase(Struct, frozen=True):
 
     ghosts: tuple[Held, ...] = ()
     """Those of both that are not in their stream any more."""
+
+    suspects: tuple[Suspect, ...] = ()
+    """Those of both that may have killed whoever had them."""
+
+    parked: Record | None = None
+    """Of what waits to be tried, that which is due first."""
 
     turn: Turn | None = None
     head: FetchedEntry | None = None
@@ -61,8 +84,7 @@ class GroupCase(Struct, frozen=True):
     def is_due(self) -> bool:
         """There is something to do: unread, handed back, ready to be tried again, or overdue to become so."""
         due, left = self.facts.parked_due, any(one.is_handed_back for one in (*self.held, *self.retried))
-        overdue = due is not None and due < self.now - self.patience.quiet
-        return bool(self.facts.next_id or self.facts.ready or left or overdue)
+        return bool(self.facts.next_id or self.facts.ready or left or (due is not None and due < self.now))
 
     @property
     def is_at_work(self) -> bool:
@@ -100,3 +122,12 @@ class TopicCase(Struct, frozen=True):
     facts: TopicFacts
     groups: tuple[GroupCase, ...]
     patience: Patience
+    before: Mapping[str, str] = {}
+    """Durable cursors that have something before them, each with the oldest entry of that."""
+
+    awaited: Mapping[str, Awaited] = {}
+    """What waits for groups that are not there: one that is asked about, that a lane is to have, or that was there."""
+
+    @property
+    def is_there(self) -> bool:
+        return self.facts.exists or bool(self.facts.later) or bool(self.awaited)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 
+from penstock.backend import keys
 from penstock.backend.entry import Held, Malformed
 from penstock.backend.facts import TopicFacts
 from penstock.diagnosis.case import GroupCase
@@ -12,8 +13,14 @@ from penstock.overview import age_of, lag_of
 
 Rule = Callable[[GroupCase], Iterator[Finding]]
 
-_HANDED_OUT_TOO_OFTEN = 3
+_BEGUN_TOO_OFTEN = 2
+"""The first time proves nothing: an entry is suspected only because its reader died. The second time that reader's heir
+has died too, or hangs."""
+
 _NAMED = 5
+_CLAIMED = timedelta(seconds=30)
+"""What `penstock group claim` minds unless it is told: whatever was not touched for so long."""
+
 RUN = "penstock run MODULE:APP"
 
 
@@ -30,17 +37,17 @@ def nobody_reads(case: GroupCase) -> Iterator[Finding]:
         return
     if case.turn is not None:
         what = "nobody has the turn of this reader in sequence"
-        seen = [
-            f"the last holder was {case.turn.holder or 'gone by itself'}, {span_text(case.silence or timedelta(0))} ago"
-        ]
-    elif not facts.consumers and not facts.watched:
+        seen = ["its last holder gave it up"]  # when, nobody has noted
+        if case.turn.holder is not None and case.silence is not None:
+            seen = [f"the last holder was {case.turn.holder}, {span_text(case.silence)} ago"]
+    elif facts.read_by == "cursor":
         what = "no worker ever read with this group: it is a cursor, such as a Spark query keeps, and stands still"
         seen = [f"it stands at {facts.last_delivered}, and has no consumers"]
     else:
         what = "nobody reads"
         seen = [f"consumer {one.name} was last heard of {span_text(one.idle)} ago" for one in facts.consumers[:_NAMED]]
         seen = seen or ["the group has no consumers"]
-    remedy = RUN if facts.watched or case.turn or facts.consumers else "start the Spark query of this group again"
+    remedy = "start the Spark query of this group again" if facts.read_by == "cursor" else RUN
     yield _finding(case, "nobody-reads", what, *seen, _unread(case), remedy=remedy)
 
 
@@ -51,14 +58,17 @@ def owner_dead(case: GroupCase) -> Iterator[Finding]:
     left = [one for one in held if one.consumer in silent and one.idle > case.patience.quiet]
     for name in sorted({one.consumer for one in left}):
         ids = [one.id for one in left if one.consumer == name]
-        claim = _group(case, "claim", "--consumer", name, "--yes")
+        # Who calls a shorter silence death means what was touched since, too.
+        least = ("--idle", span_text(case.patience.quiet)) if case.patience.quiet < _CLAIMED else ()
+        claim = _group(case, "claim", "--consumer", name, *least, "--yes")
         yield _finding(
             case,
             "owner-dead",
             f"consumer {name} holds {amount(len(ids), 'entry', 'entries')} at least, and is dead or stuck",
             f"it was last heard of {span_text(silent[name])} ago",
             f"the oldest it holds is {ids[0]}",
-            remedy=f"{RUN}, which takes them over after its lease; at once: {claim}",
+            remedy=RUN,
+            besides=f"it takes them over after its lease; at once: {claim}",
         )
 
 
@@ -72,24 +82,26 @@ def ghosts(case: GroupCase) -> Iterator[Finding]:
             f"{amount(len(gone), 'pending entry', 'pending entries')} at least, of those looked at, are not in the"
             " stream any more: somebody trimmed or deleted them before they were settled",
             _ids(gone),
-            remedy=f"{RUN}, which makes dead letters of them; to forget them: "
-            + _group(case, "ack", *(one.id for one in gone[:_NAMED]), "--yes"),
+            remedy=RUN,
+            besides="it makes dead letters of them; to forget them: "
+            + _group(case, "ack", *(one.id for one in gone), "--yes"),
         )
 
 
 def poison(case: GroupCase) -> Iterator[Finding]:
     """One message that its readers cannot get past."""
-    held = [one for one in (*case.held, *case.retried) if one not in case.ghosts]
-    often = [one for one in held if one.deliveries >= _HANDED_OUT_TOO_OFTEN]
-    for one in often[:_NAMED]:
+    for one in [one for one in case.suspects if one.begun >= _BEGUN_TOO_OFTEN][:_NAMED]:
+        id, held = one.held.id, one.held
+        failed = (f"{amount(one.failures, 'attempt')} before that failed",) if one.failures else ()
         yield _finding(
             case,
             "poison",
-            f"entry {one.id} was handed out {amount(one.deliveries, 'time')} and never settled: it may kill or stop"
-            " whoever handles it",
-            f"consumer {one.consumer} holds it now, for {span_text(one.idle)}",
-            remedy=f"see it: {command('get', one.id, case.topic.topic)}; to have it handled by nobody:"
-            f" {_group(case, 'ack', one.id, '--yes')}",
+            f"entry {id} was begun {amount(one.begun, 'time')} after its reader had died, and never settled: it may"
+            " kill or stop whoever handles it",
+            f"consumer {held.consumer} holds it now, for {span_text(held.idle)}",
+            *failed,
+            remedy=command("get", id, one.stream),
+            besides=f"that shows it; to have it handled by nobody: {_group(case, 'ack', id, '--yes')}",
         )
 
 
@@ -109,8 +121,8 @@ def stopped(case: GroupCase) -> Iterator[Finding]:
         "poison",
         f"{what}, and all others wait behind it",
         f"entry {id}{reason}",
-        remedy=f"see it: {command('get', id, case.topic.topic)}; then mend its handler, or give it up with"
-        f" changes.dead_letter({id!r}, reason)",
+        remedy=command("get", id, case.topic.topic),
+        besides=f"that shows it; then mend its handler, or give it up with changes.dead_letter({id!r}, reason)",
     )
 
 
@@ -118,21 +130,18 @@ def trimmed(case: GroupCase) -> Iterator[Finding]:
     """Entries went before the group was given them."""
     if not case.lost:
         return
-    first, cursor = case.topic.first_id, not case.facts.watched and not case.facts.consumers and case.turn is None
+    first, cursor = case.topic.first_id, case.facts.read_by == "cursor"
     seen = (f"it stands at {case.facts.last_delivered}; the oldest entry is {first or 'none, the topic is empty'}",)
     whose = "while Spark was stopped" if cursor else "before the group was given them"
+    again = command("lake", "replay", "--lake", "DIR", "--id", "NAME", "--topic", case.topic.topic, "--yes")
     yield _finding(
         case,
         "spark-trimmed" if cursor else "trimmed",
         f"{amount(case.lost, 'entry', 'entries')} were trimmed {whose}, by XTRIM, MAXLEN or a cut: Penstock's retention"
         " waits for every group",
         *seen,
-        remedy=(
-            "start the query again with failOnDataLoss=false to go on behind the gap; what was archived:"
-            if cursor
-            else "it goes on with what is there; what was archived can be brought back:"
-        )
-        + f" {command('lake', 'replay', '--lake', 'DIR', '--id', 'NAME', '--topic', case.topic.topic)}",
+        remedy="start the query again with failOnDataLoss=false to go on behind the gap" if cursor else again,
+        besides=f"what was archived: {again}" if cursor else "that brings back what was archived; the group goes on",
     )
 
 
@@ -141,13 +150,19 @@ def future(case: GroupCase) -> Iterator[Finding]:
     facts, due = case.facts, case.facts.parked_due
     busy = facts.next_id or facts.pending or facts.ready or facts.retrying
     if facts.parked and due is not None and due > case.now and not busy:
+        topic, retry = case.topic.topic, _group(case, "retry", "--yes")
+        has_failed = case.parked is not None and case.parked.failed and case.parked.deliveries
+        kinds = "it failed, was snoozed, or is scheduled" if keys.is_lane(topic) else "it failed, or was snoozed"
         yield _finding(
             case,
             "retries-later",
-            f"all that is left, {amount(facts.parked, 'delivery', 'deliveries')}, failed before and waits for a retry",
+            f"all that is left, {amount(facts.parked, 'delivery', 'deliveries')}, waits until it is due: {kinds}",
             f"the next is due at {moment_text(due)}, in {span_text(due - case.now)}",
-            remedy="wait, or mend what makes them fail: the reasons are in the log and, of those given up, in"
-            f" {command('dead', 'ls', case.topic.topic)}",
+            remedy=retry if has_failed else "wait until it is due",
+            besides="once what makes them fail is mended: the reasons are in the log and, of those given up, in"
+            f" {command('dead', 'ls', topic)}; or wait"
+            if has_failed
+            else f"if any of them have failed, to try those at once: {retry}",
             level="note",
         )
 
@@ -165,7 +180,9 @@ def starved(case: GroupCase) -> Iterator[Finding]:
             f"this lane's oldest job has waited for {span_text(age)}, behind more urgent ones: lower lanes get one job"
             " in 16, no more",
             *(f"{name} has {amount(backlog, 'entry', 'entries')} that nobody has begun" for name, backlog in urgent),
-            remedy=f"more workers: {RUN} --concurrency N; or make a job urgent: penstock job priority",
+            remedy=f"{RUN} --concurrency N",
+            besides="more workers, that is; or make a job urgent:"
+            f" {command('job', 'priority', keys.queue_name(case.topic.topic), 'ID', 'high')}",
         )
 
 
@@ -183,7 +200,8 @@ def behind(case: GroupCase) -> Iterator[Finding]:
             "workers are at work, and do not keep up",
             _unread(case),
             f"{amount(len(case.facts.consumers), 'consumer')} hold {case.facts.pending + case.facts.retrying:,}",
-            remedy=f"more of them: {RUN} --concurrency N, or in more processes",
+            remedy=f"{RUN} --concurrency N",
+            besides="more of them, that is; or in more processes, with --workers",
             level="note",
         )
 
@@ -193,9 +211,11 @@ STUCK: Sequence[Rule] = (
 )  # fmt: skip
 
 
-def _finding(case: GroupCase, rule: str, what: str, *evidence: str, remedy: str, level: Level = "wrong") -> Finding:
+def _finding(
+    case: GroupCase, rule: str, what: str, *evidence: str, remedy: str, besides: str = "", level: Level = "wrong"
+) -> Finding:
     where = place(case.topic.topic, case.facts.name)
-    return Finding(rule=rule, subject=where, what=what, evidence=evidence, remedy=remedy, level=level)
+    return Finding(rule=rule, subject=where, what=what, evidence=evidence, remedy=remedy, besides=besides, level=level)
 
 
 def _group(case: GroupCase, verb: str, *words: str) -> str:

@@ -9,15 +9,17 @@ from datetime import timedelta
 from msgspec import Struct
 
 from penstock.backend.entry import FetchedEntry, Letter, Malformed
-from penstock.backend.evidence import Books, Key, Parcel
+from penstock.backend.evidence import Books, Key, Parcel, ServerFacts
 from penstock.backend.facts import TopicFacts, position
 from penstock.diagnosis.case import GroupCase
-from penstock.diagnosis.finding import Finding, Level, amount, command, place
-from penstock.diagnosis.group_rules import ghosts
+from penstock.diagnosis.finding import Finding, Level, amount, client_command, command, place
+from penstock.diagnosis.group_rules import RUN, ghosts
 from penstock.options import DeadLetterBounds
 from penstock.overview import age_of
 
 _NAMED = 5
+_MENDED = 100
+"""As many as one command is to take."""
 _DEAD_SLACK = 200
 """Dead letters beyond the bound that may stay a while: whole nodes of the stream are dropped, and now and then."""
 
@@ -53,15 +55,17 @@ def registry(ledger: Ledger) -> Iterator[Finding]:
         )
 
 
-def types(topic: str, keys: Iterable[Key]) -> Iterator[Finding]:
+def types(topic: str, keys: Iterable[Key], server: ServerFacts) -> Iterator[Finding]:
     """Before anything else: whoever reads a key of the wrong type fails."""
     for key in keys:
-        if key.found not in (key.expected, "none"):
+        if not key.is_right:
+            rename = client_command(server, "RENAMENX", key.name, "NEWNAME")
             yield Finding(
                 rule="types",
                 subject=topic,
                 what=f"key {key.name} is a {key.found} and should be a {key.expected}: whoever needs it fails",
-                remedy=f"somebody else writes there: find out who, then RENAME {key.name} to another name",
+                remedy=rename,
+                besides="once you have found out who else writes there",
             )
 
 
@@ -90,7 +94,8 @@ def notes(ledger: Ledger) -> Iterator[Finding]:
                 ledger,
                 "orphans",
                 f"group {name!r} is gone, and {amount(left, 'delivery', 'deliveries')} at least of it wait for a retry",
-                remedy=f"run a worker of group {name}, which makes it again and goes on with them",
+                remedy=RUN,
+                besides=f"with a worker of group {name}, which makes it again and goes on with them",
             )
     for name in sorted(ledger.books.paused - names):
         what = f"group {name!r} is paused and does not exist: made again, it would read nothing"
@@ -99,27 +104,37 @@ def notes(ledger: Ledger) -> Iterator[Finding]:
 
 def positions(ledger: Ledger) -> Iterator[Finding]:
     """Nobody stands behind the last entry that was ever added."""
-    last = position(ledger.facts.last_id)
-    stands = {group.facts.name: group.facts.last_delivered for group in ledger.groups}
-    for kind, places in (("group", stands), ("cursor", ledger.facts.cursors)):
-        for name, id in places.items():
-            try:
-                ahead = position(id) > last
-            except ValueError:
-                yield _finding(
-                    ledger, "positions", f"{kind} {name!r} stands at {id!r}, which is no entry id: nothing is trimmed",
-                    remedy="have whoever reads with it begin anew",
-                )  # fmt: skip
-                continue
-            if ahead:
-                yield _finding(
-                    ledger,
-                    "positions",
-                    f"{kind} {name!r} stands behind the end of the topic, and passes by what comes until then: the"
-                    " server fell back, or somebody moved it",
-                    f"it is at {id}; the last entry ever added is {ledger.facts.last_id}",
-                    remedy=command("group", "reset", ledger.facts.topic, name, "--to", "latest", "--yes"),
-                )
+    topic, last = ledger.facts.topic, position(ledger.facts.last_id)
+    for group in ledger.groups:
+        if position(group.facts.last_delivered) > last:
+            remedy, besides = command("group", "reset", topic, group.facts.name, "--to", "latest", "--yes"), ""
+            if group.turn is not None:  # its place is its own
+                remedy = command("group", "rm", topic, group.facts.name, "--yes")
+                besides = "once its reader is stopped, which then begins anew"
+            yield _ahead(ledger, f"group {group.facts.name!r}", group.facts.last_delivered, remedy, besides)
+    for name in ledger.facts.cursors:
+        id = ledger.facts.done_upto(name)  # one of an earlier stream begins anew by itself
+        reset = ("cursor", "reset", topic, name, "--yes", "--to")
+        try:
+            is_ahead = position(id) > last
+        except ValueError:
+            what = f"cursor {name!r} stands at {id!r}, which is no entry id: nothing is trimmed"
+            yield _finding(ledger, "positions", what, remedy=command(*reset, "earliest"))
+            continue
+        if is_ahead:
+            yield _ahead(ledger, f"cursor {name!r}", id, command(*reset, "latest"))
+
+
+def _ahead(ledger: Ledger, who: str, id: str, remedy: str, besides: str = "") -> Finding:
+    return _finding(
+        ledger,
+        "positions",
+        f"{who} stands behind the end of the topic, and passes by what comes until then: the server fell back, or"
+        " somebody moved it",
+        f"it is at {id}; the last entry ever added is {ledger.facts.last_id}",
+        remedy=remedy,
+        besides=besides,
+    )
 
 
 def entries(ledger: Ledger) -> Iterator[Finding]:
@@ -162,7 +177,8 @@ def dead_letters(ledger: Ledger) -> Iterator[Finding]:
     if broken:
         seen = (f"{one.id}: {one.broken}" for one in broken[:_NAMED])
         what = f"{amount(len(broken), 'dead letter')} cannot be opened"
-        yield _finding(ledger, "dead", what, *seen, remedy=command("dead", "purge", topic, broken[0].id, "--yes"))
+        purge = command("dead", "purge", topic, *(one.id for one in broken[:_MENDED]), "--yes")
+        yield _finding(ledger, "dead", what, *seen, remedy=purge)
     age = age_of(ledger.letters[0].id, ledger.facts.now) if ledger.letters else None
     if ledger.facts.dead > bounds.max_entries + _DEAD_SLACK or (age or timedelta(0)) > bounds.keep + timedelta(days=1):
         yield _finding(
@@ -171,7 +187,8 @@ def dead_letters(ledger: Ledger) -> Iterator[Finding]:
             "there are more dead letters, or older ones, than are to be kept: no worker bounds them",
             f"{ledger.facts.dead:,} of at most {bounds.max_entries:,}",
             f"the oldest is {(age or timedelta(0)).days} days old, of at most {bounds.keep.days}",
-            remedy=f"run a worker of any group of the topic; or: {command('dead', 'purge', topic, '--all', '--yes')}",
+            remedy=RUN,
+            besides=f"with a worker of any group of the topic; or: {command('dead', 'purge', topic, '--all', '--yes')}",
         )
 
 
@@ -185,6 +202,8 @@ RULES: Sequence[Rule] = (
 )  # fmt: skip
 
 
-def _finding(ledger: Ledger, rule: str, what: str, *evidence: str, remedy: str, level: Level = "wrong") -> Finding:
+def _finding(
+    ledger: Ledger, rule: str, what: str, *evidence: str, remedy: str, besides: str = "", level: Level = "wrong"
+) -> Finding:
     where = place(ledger.facts.topic)
-    return Finding(rule=rule, subject=where, what=what, evidence=evidence, remedy=remedy, level=level)
+    return Finding(rule=rule, subject=where, what=what, evidence=evidence, remedy=remedy, besides=besides, level=level)

@@ -1,28 +1,30 @@
 """Rules on one message: where it is for each group, and what would make it get on."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
+from penstock.backend import keys
 from penstock.diagnosis.finding import Finding, command, place
-from penstock.whereabouts import Sighting, Unsettled
+from penstock.diagnosis.group_rules import RUN
+from penstock.whereabouts.sighting import Lost, NotDue, Overdue, Unclear, Unread, Unsettled, Whereabouts
 
 
-def dead(sightings: Sequence[Sighting]) -> Iterator[Finding]:
+def dead(seen: Whereabouts) -> Iterator[Finding]:
     """A group gave it up: it stays so until somebody replays it."""
-    for one in sightings:
-        if one.what == "dead":
-            letter = one.detail.rpartition(" ")[2]
+    for one in seen.sightings:
+        if one.letter_id is not None:
             yield Finding(
                 rule="dead",
                 subject=place(one.topic, one.group),
                 what=f"the group gave the message up after {one.attempt} attempts: it is a dead letter",
                 evidence=(one.detail,),
-                remedy=f"mend the cause, then: {command('dead', 'replay', one.topic, letter, '--yes')}",
+                remedy=command("dead", "replay", one.topic, one.letter_id, "--yes"),
+                besides="once its cause is mended",
             )
 
 
-def unsettled(sightings: Sequence[Sighting]) -> Iterator[Finding]:
+def unsettled(seen: Whereabouts) -> Iterator[Finding]:
     """A group still has it before it."""
-    for one in sightings:
+    for one in seen.sightings:
         if isinstance(one, Unsettled):
             yield Finding(
                 rule="unsettled",
@@ -34,10 +36,24 @@ def unsettled(sightings: Sequence[Sighting]) -> Iterator[Finding]:
             )
 
 
-def settled(sightings: Sequence[Sighting]) -> Iterator[Finding]:
+def later(seen: Whereabouts) -> Iterator[Finding]:
+    """It is not to be handled yet, or nobody has noticed that it is."""
+    for one in seen.sightings:
+        if isinstance(one, NotDue):
+            is_late = isinstance(one, Overdue)
+            yield Finding(
+                rule="later",
+                subject=place(one.topic, one.group),
+                what=f"the message is for later: {one.detail}",
+                remedy=RUN if is_late else "wait until it is due",
+                level="wrong" if is_late else "note",
+            )
+
+
+def settled(seen: Whereabouts) -> Iterator[Finding]:
     """A group is done with it."""
-    for one in sightings:
-        if one.what == "now" and one.group is not None and not isinstance(one, Unsettled):
+    for one in seen.sightings:
+        if one.what == "now" and one.group is not None and not isinstance(one, Unsettled | NotDue | Lost | Unclear):
             yield Finding(
                 rule="settled",
                 subject=place(one.topic, one.group),
@@ -48,9 +64,43 @@ def settled(sightings: Sequence[Sighting]) -> Iterator[Finding]:
             )
 
 
-def places(sightings: Sequence[Sighting]) -> list[tuple[str, str]]:
-    """Topics and groups that have not settled it, each once."""
-    return list(dict.fromkeys((one.topic, one.group) for one in sightings if isinstance(one, Unsettled) and one.group))
+def lost(seen: Whereabouts) -> Iterator[Finding]:
+    """It went before the group was given it: only from elsewhere can it come back."""
+    for one in seen.sightings:
+        if isinstance(one, Lost):
+            again = command("lake", "replay", "--lake", "DIR", "--id", "NAME", "--ids", seen.id, "--yes")
+            yield Finding(
+                rule="lost",
+                subject=place(one.topic, one.group),
+                what="it was trimmed or deleted before the group had read it: the group will never be given it",
+                evidence=(f"entry {one.entry_id}",),
+                remedy="publish it again",
+                besides=f"or, where it was archived: {again}",
+            )
 
 
-RULES = (dead, unsettled, settled)
+def unclear(seen: Whereabouts) -> Iterator[Finding]:
+    """It may be dead, or wait, where there was too much to look through: that nothing keeps it nobody can say."""
+    for one in seen.sightings:
+        if isinstance(one, Unclear):
+            look = command("dead", "show", one.topic, seen.id, *(("--group", one.group) if one.group else ()))
+            besides = "that looks through all dead letters for it"
+            if keys.is_lane(one.topic):
+                look = command("job", "show", keys.queue_name(one.topic), seen.id)
+                besides = "that says what its queue knows of it"
+            yield Finding(
+                rule="unclear",
+                subject=place(one.topic, one.group),
+                what=f"whether the group is done with it cannot be told: {one.detail}",
+                evidence=(f"entry {one.entry_id}",),
+                remedy=look,
+                besides=besides,
+            )
+
+
+def places(seen: Whereabouts) -> list[tuple[str, str | None]]:
+    """Topics and groups that have it before them, each once; without a group, topics that none reads."""
+    return list(dict.fromkeys((one.topic, one.group) for one in seen.sightings if isinstance(one, Unsettled | Unread)))
+
+
+RULES = (dead, lost, unclear, unsettled, later, settled)

@@ -4,12 +4,15 @@ from collections.abc import Callable, Iterator, Sequence
 
 from penstock.backend.evidence import ServerFacts
 from penstock.diagnosis.advisories import AS_OF, KNOWN
-from penstock.diagnosis.finding import Finding, Level, command
+from penstock.diagnosis.finding import Finding, Level, amount, client_command, command
 
 Rule = Callable[[ServerFacts], Iterator[Finding]]
 
 _RENEWAL_SECONDS = 10
 _NEARLY_FULL = 0.9
+_FULL = 0.98
+_TO_LAST = "to last, in its configuration file too, or by CONFIG REWRITE"
+_WITH_ROOM = "once its disk has room; its log says what was wrong"
 
 
 def eviction(server: ServerFacts) -> Iterator[Finding]:
@@ -25,6 +28,7 @@ def eviction(server: ServerFacts) -> Iterator[Finding]:
         f"the server evicts {evicts}",
         f"maxmemory-policy {server.policy}, {limit}, {server.evicted:,} keys evicted since it started",
         remedy=_set(server, "maxmemory-policy", "noeviction"),
+        besides=_TO_LAST,
         level="wrong" if server.maxmemory or server.evicted else "note",
     )
 
@@ -39,6 +43,7 @@ def persistence(server: ServerFacts) -> Iterator[Finding]:
             f"a crash loses {lost}, though it was acknowledged",
             f"appendonly no{snapshots}",
             remedy=_set(server, "appendonly", "yes"),
+            besides=_TO_LAST,
         )
     elif server.fsync == "no":
         yield _finding(
@@ -46,6 +51,7 @@ def persistence(server: ServerFacts) -> Iterator[Finding]:
             "a power failure loses what the system had not written to the disk by itself, about half a minute",
             "appendonly yes, appendfsync no",
             remedy=_set(server, "appendfsync", "everysec"),
+            besides=_TO_LAST,
             level="note",
         )
 
@@ -56,8 +62,17 @@ def disk(server: ServerFacts) -> Iterator[Finding]:
         yield _finding(
             "disk",
             "the server cannot write its append-only file, and refuses every change until it can",
-            "INFO persistence: aof_last_write_status or aof_last_bgrewrite_status is err",
-            remedy="make room on the server's disk, and see its log for the reason: it goes on by itself",
+            "INFO persistence: aof_last_write_status err",
+            remedy="give the server's disk room, and see its log for the reason: it goes on by itself",
+        )
+    if not server.rewrite_ok:
+        yield _finding(
+            "disk",
+            "the append-only file could not be rewritten, and grows: changes are taken as long as the disk takes them",
+            "INFO persistence: aof_last_bgrewrite_status err",
+            remedy=client_command(server, "BGREWRITEAOF"),
+            besides=_WITH_ROOM,
+            level="note",
         )
     if not server.snapshot_ok:
         stops = server.stops_without_snapshot
@@ -65,23 +80,38 @@ def disk(server: ServerFacts) -> Iterator[Finding]:
             "disk",
             "the last snapshot failed" + (", and the server refuses every change until one succeeds" if stops else ""),
             f"INFO persistence: rdb_last_bgsave_status err; stop-writes-on-bgsave-error {_yes_or_no(stops)}",
-            remedy=f"make room on the server's disk, see its log, then: {_client(server)} BGSAVE",
+            remedy=client_command(server, "BGSAVE"),
+            besides=_WITH_ROOM,
         )
 
 
 def memory(server: ServerFacts) -> Iterator[Finding]:
-    """At its limit, the server refuses to be given more; settling still works."""
-    if not server.maxmemory or server.used_memory < _NEARLY_FULL * server.maxmemory:
+    """At its limit, the server refuses to be given more; settling still works.
+
+    One that refuses what is larger than the room that is left stays below its limit, so it is also known by its own
+    count of what it has refused. That is never set back, so it counts only where hardly any room is left.
+    """
+    used, most = server.used_memory, server.maxmemory
+    if not most or used < _NEARLY_FULL * most:
         return
-    is_full = server.used_memory >= server.maxmemory and server.policy == "noeviction"
+    evicts = server.policy.startswith("allkeys")
+    if used >= most and server.policy == "noeviction":
+        what = "the server is full and refuses to store more; settling still works"
+    elif used >= _FULL * most and server.refused and not evicts:
+        what = "the server has hardly any room left, and has refused to store more; settling still works"
+    else:
+        what = ""
+    refused = f"{amount(server.refused, 'command')} refused for lack of memory since it started, by INFO errorstats"
+    room = command("topic", "trim", "TOPIC", "--keep", "0s", "--yes")
     yield _finding(
         "memory",
-        "the server is full and refuses to store more; settling still works"
-        if is_full
-        else "the server is nearly full",
-        f"used_memory {server.used_memory:,} of maxmemory {server.maxmemory:,}",
-        remedy=f"{_set(server, 'maxmemory', str(2 * server.maxmemory))}; what holds topics back: {command('ls')}",
-        level="wrong" if is_full else "note",
+        what or "the server is nearly full",
+        f"used_memory {used:,} of maxmemory {most:,}",
+        *([refused] if server.refused else ()),
+        remedy=_set(server, "maxmemory", str(2 * most)),
+        besides=f"{_TO_LAST}; room at once, where every group has settled what is there: {room}; how long topics are,"
+        f" and what holds them back: {command('ls')}",
+        level="wrong" if what else "note",
     )
 
 
@@ -93,6 +123,7 @@ def timeouts(server: ServerFacts) -> Iterator[Finding]:
             "the server closes connections between two renewals of a lease: each renewal has to connect anew",
             f"timeout {server.idle_seconds} s; leases are renewed every {_RENEWAL_SECONDS} s",
             remedy=_set(server, "timeout", "0"),
+            besides=_TO_LAST,
         )
     if server.keepalive_seconds == 0:
         yield _finding(
@@ -100,6 +131,7 @@ def timeouts(server: ServerFacts) -> Iterator[Finding]:
             "the server never notices that a blocked reader's machine is gone, and may hand entries to it",
             "tcp-keepalive 0",
             remedy=_set(server, "tcp-keepalive", "300"),
+            besides=_TO_LAST,
             level="note",
         )
 
@@ -118,7 +150,8 @@ def replication(server: ServerFacts) -> Iterator[Finding]:
             "replication",
             "a failover may lose what no replica has yet, though it was acknowledged",
             f"{server.replicas} connected replicas, min-replicas-to-write 0",
-            remedy=f"{_set(server, 'min-replicas-to-write', '1')}; or publish with replicated(1) what must not be lost",
+            remedy=_set(server, "min-replicas-to-write", "1"),
+            besides=f"{_TO_LAST}; or publish with replicated(1) what must not be lost",
             level="note",
         )
     elif server.min_replicas and server.replicas < server.min_replicas:
@@ -126,7 +159,8 @@ def replication(server: ServerFacts) -> Iterator[Finding]:
             "replication",
             "too few replicas are connected: the server refuses every change",
             f"{server.replicas} connected replicas, min-replicas-to-write {server.min_replicas}",
-            remedy="start the replicas, or, to go on without: " + _set(server, "min-replicas-to-write", "0"),
+            remedy="start the replicas",
+            besides=f"to go on without: {_set(server, 'min-replicas-to-write', '0')}",
         )
 
 
@@ -137,8 +171,8 @@ def version(server: ServerFacts) -> Iterator[Finding]:
         newest = max(one.fix_for(server.numbers) for one in open_ones)
         yield _finding(
             "version",
-            f"{server.product} {server.version} has {len(open_ones)} known security faults"
-            f" (list of {AS_OF}; your distribution may have mended them under this number)",
+            f"{server.product} {server.version} lacks the security fixes of {amount(len(open_ones), 'release')}"
+            f" (list of {AS_OF}; your distribution may have brought them under this number)",
             *(f"{one.names}: {one.what}" for one in open_ones),
             remedy=f"upgrade to {server.product} {'.'.join(map(str, newest))} or newer",
         )
@@ -147,11 +181,14 @@ def version(server: ServerFacts) -> Iterator[Finding]:
 def settings(server: ServerFacts) -> Iterator[Finding]:
     """What could not be looked at is said, so that nobody takes silence for health."""
     if server.idle_seconds is None:
+        user = server.address.username if server.address else "USER"
+        allow = client_command(server, "ACL", "SETUSER", user or "default", "+config|get", login=False)
         yield _finding(
             "settings",
             "this user may not ask for the server's settings: persistence, timeouts and replicas are judged in part",
             "CONFIG GET was refused",
-            remedy="allow it, as an administrator: ACL SETUSER <user> +config|get; or look there by hand",
+            remedy=allow,
+            besides="as an administrator; or look there by hand",
             level="note",
         )
 
@@ -161,16 +198,14 @@ REFUSES_WRITES: Sequence[Rule] = (disk, memory, replication)
 """Those that tell why nothing gets on at all."""
 
 
-def _finding(rule: str, what: str, *evidence: str, remedy: str, level: Level = "wrong") -> Finding:
-    return Finding(rule=rule, subject="server", what=what, evidence=evidence, remedy=remedy, level=level)
-
-
-def _client(server: ServerFacts) -> str:
-    return "valkey-cli" if server.product == "valkey" else "redis-cli"
+def _finding(rule: str, what: str, *evidence: str, remedy: str, besides: str = "", level: Level = "wrong") -> Finding:
+    return Finding(
+        rule=rule, subject="server", what=what, evidence=evidence, remedy=remedy, besides=besides, level=level
+    )
 
 
 def _set(server: ServerFacts, name: str, value: str) -> str:
-    return f"{_client(server)} CONFIG SET {name} {value} (and in its configuration file, or by CONFIG REWRITE)"
+    return client_command(server, "CONFIG", "SET", name, value)
 
 
 def _yes_or_no(value: bool | None) -> str:

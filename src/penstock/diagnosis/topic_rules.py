@@ -1,14 +1,20 @@
 """Rules on a topic as a whole: who is gone for good, and what is never trimmed."""
 
 from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+
+from msgspec import structs
 
 from penstock.diagnosis.case import TopicCase
 from penstock.diagnosis.finding import Finding, Level, amount, command, place
-from penstock.diagnosis.group_rules import RUN, ghosts, owner_dead, trimmed
+from penstock.diagnosis.group_rules import RUN, ghosts, nobody_reads, owner_dead, paused, poison, stopped, trimmed
 from penstock.message.times import moment_text, span_text
 from penstock.overview import age_of, view
 
 Rule = Callable[[TopicCase], Iterator[Finding]]
+
+_LEFT = 200
+"""Entries that may stay though they are old: they go in blocks of a hundred, and only when all of a block may go."""
 
 
 def dead_groups(case: TopicCase) -> Iterator[Finding]:
@@ -19,13 +25,33 @@ def dead_groups(case: TopicCase) -> Iterator[Finding]:
         if needs and not group.is_at_work and silence is not None and silence > case.patience.abandoned:
             name = group.facts.name
             remove = command("group", "rm", case.facts.topic, name, "--yes")
+            resume = command("group", "resume", case.facts.topic, name)
             yield _finding(
                 place(case.facts.topic, name),
                 "dead-group",
                 f"nobody has read with this group for {span_text(silence)}, and it keeps the topic from being trimmed",
                 f"it needs everything from {group.facts.oldest_pending or group.facts.next_id} on;"
                 f" {amount(len(group.facts.consumers), 'consumer')}, {group.facts.pending:,} pending",
-                remedy=f"{RUN}; or, if it is not needed any more: {remove}",
+                remedy=resume if group.facts.paused else RUN,
+                besides=f"or, if it is not needed any more: {remove}",
+            )
+
+
+def dead_cursors(case: TopicCase) -> Iterator[Finding]:
+    """A cursor holds back trimming, too. The server knows where it stands, not since when: one that is far behind may
+    be catching up, so it is a note, and whether anybody still reads with it is for people to know."""
+    for name, id in case.before.items():
+        waited = age_of(id, case.facts.now)
+        if waited is not None and waited > case.patience.abandoned:
+            remove = command("cursor", "rm", case.facts.topic, name)
+            yield _finding(
+                case.facts.topic,
+                "dead-cursor",
+                f"cursor {name!r} keeps the topic from being trimmed: the next entry for it is {span_text(waited)} old",
+                f"it stands at {case.facts.cursors[name]}; the next entry is {id}",
+                remedy="start its reader, unless it is catching up",
+                besides=f"if nobody needs it any more: {remove}",
+                level="note",
             )
 
 
@@ -39,7 +65,8 @@ def idle_consumers(case: TopicCase) -> Iterator[Finding]:
                 "idle-consumers",
                 f"{amount(len(gone), 'consumer')} of this group hold nothing and were not heard of for long",
                 f"{gone[0].name}: {span_text(gone[0].idle)} ago",
-                remedy=f"none is needed while workers run, who remove them: {RUN}",
+                remedy=RUN,
+                besides="its workers remove them",
                 level="note",
             )
 
@@ -51,6 +78,8 @@ def untrimmed(case: TopicCase) -> Iterator[Finding]:
     first = age_of(facts.first_id, facts.now) if facts.first_id else None
     if first is None or first <= case.patience.kept or (pin is not None and pin.kind != "nobody"):
         return
+    if pin is None and facts.length <= _LEFT:
+        return
     trim = command("topic", "trim", facts.topic, "--keep", "1d", "--yes")
     why = "no group and no cursor reads this topic, so all of it is kept" if pin else "nobody trims this topic"
     yield _finding(
@@ -58,30 +87,41 @@ def untrimmed(case: TopicCase) -> Iterator[Finding]:
         "untrimmed",
         f"{why}: its oldest entry is {span_text(first)} old",
         f"{amount(facts.length, 'entry', 'entries')}, the oldest {facts.first_id}",
-        remedy=f"{RUN} with a bus of this topic" if pin else f"{RUN}, whose workers trim; or now: {trim}",
+        remedy=RUN,
+        besides="with a bus of this topic" if pin else f"its workers trim; or now: {trim}",
     )
 
 
 def lost_and_left(case: TopicCase) -> Iterator[Finding]:
     """What is wrong with a group at any time, whether or not anybody waits for it."""
     for group in case.groups:
-        for rule in (owner_dead, ghosts, trimmed):
+        for rule in (owner_dead, ghosts, poison, stopped, trimmed):
             yield from rule(group)
 
 
-RULES: Sequence[Rule] = (lost_and_left, dead_groups, idle_consumers, untrimmed)
+def standing_still(case: TopicCase) -> Iterator[Finding]:
+    """Groups that get nowhere, which may be meant so: somebody paused them, or runs their workers at night alone."""
+    abandoned = {one.subject for one in dead_groups(case)}
+    for group in case.groups:
+        unread = nobody_reads(group) if group.waited > case.patience.quiet else ()
+        found = [*paused(group), *(one for one in unread if one.subject not in abandoned)]
+        yield from (structs.replace(one, level="note") for one in found)
+
+
+RULES: Sequence[Rule] = (lost_and_left, standing_still, dead_groups, dead_cursors, idle_consumers, untrimmed)
 
 
 def no_groups(case: TopicCase) -> Iterator[Finding]:
     """For who asks why a topic is stuck: nobody is there who could read it."""
     facts = case.facts
-    if facts.length and not case.groups:
+    if facts.length and not case.groups and not facts.cursors:
         yield _finding(
             facts.topic,
             "no-groups",
             f"nobody reads this topic: it has no group, and {amount(facts.length, 'entry', 'entries')}",
             f"from {facts.first_id} to {facts.last_id}",
-            remedy=f"{RUN} with a bus of this topic that has a group and a handler",
+            remedy=RUN,
+            besides="with a bus of this topic that has a group and a handler",
         )
 
 
@@ -90,15 +130,13 @@ def later(case: TopicCase) -> Iterator[Finding]:
     facts = case.facts
     if not facts.later or facts.later_due is None:
         return
-    overdue = facts.now - facts.later_due
-    late = overdue > case.patience.quiet
-    due = f"overdue for {span_text(overdue)}" if late else f"due at {moment_text(facts.later_due)}"
+    late = facts.now - facts.later_due > case.patience.quiet
     yield _finding(
         facts.topic,
         "later",
-        f"{amount(facts.later, 'message')} of this topic are for later"
+        f"{amount(facts.later, 'message of this topic is', 'messages of this topic are')} for later"
         + (", and nobody puts them on it though they are due" if late else ""),
-        f"the next is {due}",
+        f"the next is {_due(case, facts.later_due)}",
         remedy=RUN if late else "wait until they are due",
         level="wrong" if late else "note",
     )
@@ -107,5 +145,35 @@ def later(case: TopicCase) -> Iterator[Finding]:
 STUCK: Sequence[Rule] = (no_groups, later)
 
 
-def _finding(subject: str, rule: str, what: str, *evidence: str, remedy: str, level: Level = "wrong") -> Finding:
-    return Finding(rule=rule, subject=subject, what=what, evidence=evidence, remedy=remedy, level=level)
+def awaited(case: TopicCase) -> Iterator[Finding]:
+    """Deliveries wait for a group that is not there: jobs for their first worker, retries for one that was removed."""
+    for group, waits in case.awaited.items():
+        due = waits.parked_due
+        is_due = bool(waits.ready) or due is None or due < case.facts.now
+        next_due = f", the next {_due(case, due)}" if due else ""
+        yield _finding(
+            place(case.facts.topic, group),
+            "no-groups" if is_due else "later",
+            f"{amount(waits.ready + waits.parked, 'delivery', 'deliveries')} wait for this group, which is not there:"
+            " no worker of it has run yet, or none since it was removed",
+            f"{waits.ready:,} ready",
+            f"{waits.parked:,} for later{next_due}",
+            remedy=RUN if is_due else "wait until they are due",
+            besides="" if is_due else f"then: {RUN}",
+            level="wrong" if is_due else "note",
+        )
+
+
+def _due(case: TopicCase, due: datetime) -> str:
+    overdue = case.facts.now - due
+    if overdue > case.patience.quiet:
+        return f"overdue for {span_text(overdue)}"
+    return f"due at {moment_text(due)}"
+
+
+def _finding(
+    subject: str, rule: str, what: str, *evidence: str, remedy: str, besides: str = "", level: Level = "wrong"
+) -> Finding:
+    return Finding(
+        rule=rule, subject=subject, what=what, evidence=evidence, remedy=remedy, besides=besides, level=level
+    )

@@ -11,6 +11,7 @@ from typing import Any, Protocol, Self
 
 from msgspec import structs
 
+from penstock.backend import keys
 from penstock.backend.redis import RedisBackend
 from penstock.errors import ConfigurationError, LeaseLostError, PenstockError
 from penstock.events import Listeners
@@ -77,7 +78,7 @@ class RedisStreamBackend(QueueBackend):
     def __init__(
         self,
         url: str | None = None,
-        consumer_group: str = "workers",
+        consumer_group: str = keys.JOB_GROUP,
         consumer_name: str | None = None,
         *,
         queue: str = "jobs",

@@ -130,7 +130,8 @@ class Enqueuer:
         else:
             while some := list(islice(given, _PER_CALL)):
                 results += await self._schedule([self._traced(one, lane) for one in some], priority, when)
-        await self._list(lane)
+        if self._unlisted and any(isinstance(result, JobHandle) for result in results):
+            await self._list(lane)
         return results
 
     def lane(self, priority: Priority) -> str:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -16,6 +16,7 @@ from penstock.errors import JobCancelledError, JobDeadError, JobNotFoundError, M
 from penstock.jobs.job import Job, JobHandle, JobStatus
 from penstock.jobs.terms import Terms
 from penstock.message.ids import canonical, milliseconds_of, new_id
+from penstock.message.times import moment
 from penstock.message.wire import Wire
 from penstock.options import Priority, check_kind
 
@@ -24,6 +25,7 @@ _NEAR = timedelta(minutes=1)
 
 _FIRST_LOOK, _LAST_LOOK = 0.005, 0.25
 _DEAD = b"dead "
+_ENDED = {JobStatus.SUCCEEDED, JobStatus.CANCELLED, JobStatus.DEAD}
 
 
 class Ledger:
@@ -75,18 +77,18 @@ class Ledger:
         return self.described(job.id, await self._backend().locate(self._terms.group, job.id, _place(job)))
 
     async def result(self, job: JobHandle, timeout: timedelta | None) -> Any:
-        seconds, wait = None if timeout is None else timeout.total_seconds(), _FIRST_LOOK
-        async with asyncio.timeout(seconds):
-            while True:
-                info = await self.info(job)
-                if info.status is JobStatus.SUCCEEDED:
-                    return info.result
-                if info.status is JobStatus.CANCELLED:
-                    raise JobCancelledError(f"job {job.id} of queue {self.queue!r} was cancelled")
-                if info.status is JobStatus.DEAD:
-                    raise JobDeadError(f"job {job.id} of queue {self.queue!r} was given up: {info.error}")
+        wait, deadline = _FIRST_LOOK, deadline_after(timeout)
+        info = await self.info(job)  # one look there is, however short the time
+        async with asyncio.timeout_at(deadline):
+            while info.status not in _ENDED:
                 await asyncio.sleep(wait)
                 wait = min(_LAST_LOOK, wait * 1.5)
+                info = await self.info(job)
+        if info.status is JobStatus.CANCELLED:
+            raise JobCancelledError(f"job {job.id} of queue {self.queue!r} was cancelled")
+        if info.status is JobStatus.DEAD:
+            raise JobDeadError(f"job {job.id} of queue {self.queue!r} was given up: {info.error}")
+        return info.result
 
     async def cancel(self, job: JobHandle) -> JobStatus:
         located, is_certain = await self._backend().cancel(self._terms.group, job.id, _place(job))
@@ -138,9 +140,9 @@ class Ledger:
             "timeout": self._terms.options.timeout,
             "progress": int(record.get("progress", b"0")),
             "message": record.get("message", b"").decode(),
-            "enqueued_at": None if enqueued is None else _moment(enqueued),
+            "enqueued_at": None if enqueued is None else moment(enqueued),
             "due": located.due,
-            "started_at": _moment(int(record["started"])) if "started" in record else None,
+            "started_at": moment(int(record["started"])) if "started" in record else None,
             "attempt": int(record.get("attempt", b"0")),
             "worker": located.consumer,
         }
@@ -154,7 +156,7 @@ class Ledger:
             status = JobStatus.DEAD  # and its letter was purged since
         facts: dict[str, Any] = {"status": status}
         if "ended" in record:
-            facts["ended_at"] = _moment(int(record["ended"]))
+            facts["ended_at"] = moment(int(record["ended"]))
         if "result" in record and status is JobStatus.SUCCEEDED:
             facts["result"] = msgspec.json.decode(record["result"])
         return facts
@@ -197,9 +199,10 @@ class Ledger:
             return None
 
 
+def deadline_after(timeout: timedelta | None) -> float | None:
+    """The moment of the running loop's clock when that time is over; None: never."""
+    return None if timeout is None else asyncio.get_running_loop().time() + timeout.total_seconds()
+
+
 def _place(job: JobHandle) -> tuple[str, str] | None:
     return None if job.entry_id is None else (job.lane, job.entry_id)
-
-
-def _moment(ms: int) -> datetime:
-    return datetime.fromtimestamp(ms / 1000, UTC)

@@ -28,7 +28,7 @@ from penstock.jobs.doing import Doing
 from penstock.jobs.enqueuing import Claim, Enqueuer, Trace, When
 from penstock.jobs.host import Host
 from penstock.jobs.job import Job, JobHandle, JobStatus
-from penstock.jobs.ledger import Ledger
+from penstock.jobs.ledger import Ledger, deadline_after
 from penstock.jobs.listing import Listing
 from penstock.jobs.migration import Migration
 from penstock.jobs.old_jobs import Bands
@@ -227,9 +227,12 @@ class JobQueue:
 
         Raises TimeoutError if it takes longer than `timeout`.
         """
-        async with asyncio.timeout(None if timeout is None else timeout.total_seconds()):
-            while not (await self.stats()).is_idle:  # noqa: ASYNC110 - the server tells nobody when it is
+        deadline = deadline_after(timeout)
+        is_idle = (await self.stats()).is_idle  # one look there is, however short the time
+        async with asyncio.timeout_at(deadline):
+            while not is_idle:
                 await asyncio.sleep(_DRAIN_SECONDS)
+                is_idle = (await self.stats()).is_idle
 
     async def job(self, id: str) -> JobHandle:
         """The job of this id; raises `JobNotFoundError` if nothing is known of it."""

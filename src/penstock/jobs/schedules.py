@@ -18,6 +18,7 @@ from penstock.message.dialects.base import own_type
 from penstock.message.fields import SCHEDULE
 from penstock.message.ids import foreign_id
 from penstock.message.message import Message
+from penstock.message.times import EPOCH, moment
 from penstock.message.wire import Wire
 from penstock.options import Priority, check_name
 
@@ -56,9 +57,9 @@ class Schedule:
 
     def job(self, at: int) -> Message[Any]:
         """What the tick of this moment asks for. Its id is the same whoever makes it."""
-        moment = datetime.fromtimestamp(at / 1000, UTC)
-        id = foreign_id(self._home, f"{self.name} at {moment.isoformat()}".encode())
-        return replace(self._message, id=id, time=moment)
+        tick = datetime.fromtimestamp(at / 1000, UTC)
+        id = foreign_id(self._home, f"{self.name} at {tick.isoformat()}".encode())
+        return replace(self._message, id=id, time=tick)
 
 
 class ScheduleState(Struct, frozen=True):
@@ -121,8 +122,8 @@ def _state(name: str, record: CronRecord, now: int) -> ScheduleState:
         terms.kind,
         Priority(terms.priority),
         record.is_paused,
-        _moment(record.last),
-        None if after is None else _moment(after),
+        moment(record.last) or EPOCH,
+        None if after is None else moment(after),
     )
 
 
@@ -131,7 +132,3 @@ def _next(times: str, after: int) -> int | None:
         return timetable_of(times).next(after)
     except ConfigurationError:
         return None
-
-
-def _moment(ms: int) -> datetime:
-    return datetime.fromtimestamp(ms / 1000, UTC)

@@ -56,8 +56,9 @@ async def _lane(backend: StreamBackend, lane: str, terms: Terms) -> LaneStats:
         if group.name == terms.group:
             queued = _unread(facts, group) + max(0, group.ready)
             return LaneStats(queued, group.parked, group.pending + max(0, group.retrying), facts.dead)
-    # No worker has run yet: the lane has no group, but jobs may wait for it.
-    return LaneStats(facts.length, await backend.count_parked(lane, terms.group), 0, facts.dead)
+    # No worker has run yet: the lane has no group, but jobs may wait for it, also such as were hastened.
+    waits = await backend.awaited(lane, terms.group)
+    return LaneStats(facts.length + waits.ready, waits.parked, 0, facts.dead)
 
 
 def _unread(facts: TopicFacts, group: GroupFacts) -> int:

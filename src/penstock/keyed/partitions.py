@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from zlib import crc32
 
+from penstock.backend import keys
 from penstock.errors import ConfigurationError
 from penstock.options import ByKey, check_count, check_kind
 
@@ -19,7 +20,7 @@ def names_of(topic: str, count: int) -> list[str]:
     check_count("partitions", count)
     if count > MOST_PARTITIONS:
         raise ConfigurationError(f"partitions is at most {MOST_PARTITIONS}, not {count}")
-    return [f"{topic}:p{number}" for number in range(count)]
+    return [keys.partition(topic, number) for number in range(count)]
 
 
 def ordering_of(topics: Sequence[str], partitions: int | None, ordering: ByKey | str | None) -> ByKey | None:

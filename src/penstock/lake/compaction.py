@@ -1,7 +1,7 @@
 """Many small files of a table made few, and each message of a topic kept once. Readers notice nothing."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, count
@@ -55,18 +55,25 @@ class Compacted:
         )
 
 
-def compact(lake: Lake, *, full_size: int = FULL_SIZE) -> Compacted:
+def compact(
+    lake: Lake, *, full_size: int = FULL_SIZE, watch: Callable[[int, int], None] = lambda done, total: None
+) -> Compacted:
     """Merge the small files of each table, topic and day, and keep the first entry of each message.
 
     What they become is about `full_size` bytes large, or as large as a day is.
 
-    One commit for each topic of a table. Nothing but a message that is there twice loses a row.
+    One commit for each topic of a table. Nothing but a message that is there twice loses a row. `watch` is called with
+    how many topics of tables are done, and how many there are.
     """
     kinds = {(file.table, file.partition.get("topic", "")) for file in lake.snapshot().files.values()}
+    compacted = Compacted()
     try:
-        return sum((_insist(lake, *kind, full_size) for kind in sorted(kinds)), Compacted())
+        for done, kind in enumerate(sorted(kinds)):
+            watch(done, len(kinds))
+            compacted += _insist(lake, *kind, full_size)
     except (OSError, ArrowException, tables.errors()) as error:
         raise LakeError(f"the files of {lake.path} cannot be merged: {error}") from error
+    return compacted
 
 
 def _insist(lake: Lake, table: str, topic: str, full_size: int) -> Compacted:

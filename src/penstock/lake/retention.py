@@ -17,17 +17,26 @@ def drop_days(lake: Lake, *, older_than: timedelta, topic: str | None = None) ->
     They leave every table, but for a `topic`: then those that are parted by topic, which flows' tables and metrics are
     not.
     """
-    if older_than < timedelta(0):
-        raise ConfigurationError(f"older_than is {older_than}: it must not be negative")
-    last = (datetime.now(UTC) - older_than).date().isoformat()
     while True:
-        old = [file for file in lake.snapshot().files.values() if _is_old(file, last, topic)]
+        old = _old_files(lake, older_than, topic)
         try:
             if old:
                 lake.commit_next(Commit(writer=_WRITER, remove=tuple(file.path for file in old)))
             return sum(file.rows for file in old)
         except ReplacedError:  # by a compaction: the same rows are in other files now
             continue
+
+
+def count_days(lake: Lake, *, older_than: timedelta, topic: str | None = None) -> int:
+    """How many rows `drop_days` would take out now."""
+    return sum(file.rows for file in _old_files(lake, older_than, topic))
+
+
+def _old_files(lake: Lake, older_than: timedelta, topic: str | None) -> list[DataFile]:
+    if older_than < timedelta(0):
+        raise ConfigurationError(f"older_than is {older_than}: it must not be negative")
+    last = (datetime.now(UTC) - older_than).date().isoformat()
+    return [file for file in lake.snapshot().files.values() if _is_old(file, last, topic)]
 
 
 def _is_old(file: DataFile, last: str, topic: str | None) -> bool:

@@ -19,13 +19,13 @@ from penstock.lake.lake import Lake
 from penstock.lake.manifest import DataFile, Snapshot
 from penstock.lake.words import DEAD
 from penstock.message.ids import canonical
+from penstock.message.times import EPOCH
 
 WITHIN = timedelta(days=1)
 _CLOCKS_DIFFER = timedelta(minutes=1)
 _ID_DIGITS = 13
 """Of the milliseconds in an entry's id, from 2001 to 2286: ids of that form are in order as texts, too."""
 _MILLISECOND = timedelta(milliseconds=1)
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NEVER = datetime.max.replace(tzinfo=UTC)
 # Each gives the columns of an `Event`, and the moment by which it is put in order.
 _PUBLISHED = """
@@ -50,7 +50,7 @@ _TRIED = """
 _DIED = """
     SELECT
         died AS "at", 'dead' AS what, topic, nullif("group", '') AS "group", entry_id, attempts AS attempt,
-        concat_ws(' ', reason, 'letter ' || letter_id) AS detail, file AS source, died AS moment
+        concat_ws(' ', reason, '(letter ' || letter_id || ')') AS detail, letter_id, file AS source, died AS moment
     FROM {rows} WHERE id = $id
 """
 # A letter says in which replay it died, but not when that was: behind its death before, if that is in the lake.
@@ -78,6 +78,9 @@ class Event:
     entry_id: str | None = None
     attempt: int | None = None
     detail: str = ""
+    letter_id: str | None = None
+    """Of a death: the dead letter."""
+
     source: str
     """The lake's file that says so, or `server`."""
 
@@ -123,7 +126,7 @@ def trace(lake: Lake, id: str, *, journal: str = "journal", within: timedelta = 
     search = _Search(lake, id)
     search.read(state.of(tables.RAW, id=id), _PUBLISHED)
     search.read(state.of(DEAD, id=id), _DIED, _REPLAYED)
-    until = max(search.moments or _made(id), default=_EPOCH) + within if not search.has_died else _NEVER
+    until = max(search.moments or _made(id), default=EPOCH) + within if not search.has_died else _NEVER
     search.read(_journal_files(state, journal, search.moments or _made(id), until), _TRIED)
     events = list(search.events())
     return Trace(id, (*events, *_standing(events)), search.opened, len(state.files))
@@ -162,7 +165,7 @@ class _Search:
 
     def events(self) -> Iterator[Event]:
         """In order of time; of one moment, in that of a message's life."""
-        for row in sorted(self._found, key=lambda row: (row["moment"] or _EPOCH, _RANKS.get(row["what"], 1))):
+        for row in sorted(self._found, key=lambda row: (row["moment"] or EPOCH, _RANKS.get(row["what"], 1))):
             del row["moment"]
             row["source"] = row["source"].removeprefix(f"{self._lake.path}/")
             yield Event(**row)
@@ -192,7 +195,7 @@ def _standing(events: Sequence[Event]) -> Iterator[Event]:
 
 def _dated(events: Sequence[Event]) -> Iterator[tuple[datetime, Event]]:
     """Each with its moment, or that of the one before it."""
-    last = _EPOCH
+    last = EPOCH
     for event in events:
         last = event.at or last
         yield last, event
@@ -201,7 +204,7 @@ def _dated(events: Sequence[Event]) -> Iterator[tuple[datetime, Event]]:
 def _made(id: str) -> list[datetime]:
     """When the id was made, if it tells."""
     uuid = UUID(id)
-    return [_EPOCH + _MILLISECOND * (uuid.int >> 80)] if uuid.version == 7 else []
+    return [EPOCH + _MILLISECOND * (uuid.int >> 80)] if uuid.version == 7 else []
 
 
 def _journal_files(state: Snapshot, journal: str, moments: Sequence[datetime], until: datetime) -> list[DataFile]:
@@ -217,4 +220,4 @@ def _is_between(file: DataFile, low: datetime, high: datetime) -> bool:
     if not ends or any(len(end) != _ID_DIGITS for end in ends):
         return True
     first, last = (int(end) for end in ends)
-    return first <= (high - _EPOCH) / _MILLISECOND and last >= (low - _EPOCH) / _MILLISECOND
+    return first <= (high - EPOCH) / _MILLISECOND and last >= (low - EPOCH) / _MILLISECOND

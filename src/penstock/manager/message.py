@@ -3,7 +3,7 @@
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
 
@@ -16,12 +16,11 @@ from penstock.errors import ConfigurationError
 from penstock.manager.configuration import stream_name
 from penstock.message import fields as f
 from penstock.message.message import Message
+from penstock.message.times import moment
 from penstock.message.wire import Wire
 
 FLAT = Wire("flat")
 """Each key of the data is a field of its own, and types survive."""
-
-_1970 = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class MessageStatus(StrEnum):
@@ -118,8 +117,7 @@ def _retries_noted(message: Message[Any]) -> int:
 def sent_at(id: str) -> datetime:
     """The time in an entry id."""
     try:
-        return _1970 + timedelta(milliseconds=position(id)[0])
+        ms, _ = position(id)
     except (ValueError, AttributeError):
         raise ConfigurationError(f"a message's id is an entry id such as '1700000000000-0', not {id!r}") from None
-    except OverflowError:  # made by hand, and beyond every calendar
-        return datetime.max.replace(tzinfo=UTC)
+    return moment(ms) or datetime.max.replace(tzinfo=UTC)  # made by hand, and beyond every calendar

@@ -7,7 +7,7 @@ import msgspec
 from penstock.errors import EncodeError
 from penstock.message.faults import Unreadable
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _STEPS = ((86400, "d"), (3600, "h"), (60, "m"))
 
 
@@ -41,9 +41,17 @@ def read_nanoseconds(digits: str) -> datetime:
     if not (digits.isascii() and digits.isdigit() and len(digits) <= 20):
         raise Unreadable(f"not a time in nanoseconds: {digits[:40]!r}")
     try:
-        return _EPOCH + timedelta(microseconds=int(digits) // 1000)
+        return EPOCH + timedelta(microseconds=int(digits) // 1000)
     except OverflowError as error:
         raise Unreadable(f"not a time in nanoseconds: {digits!r}") from error
+
+
+def moment(ms: float) -> datetime | None:
+    """So many milliseconds after 1970, as entry ids and servers count; None beyond any calendar."""
+    try:
+        return EPOCH + timedelta(milliseconds=ms)
+    except OverflowError:
+        return None
 
 
 def moment_text(moment: datetime) -> str:

@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from penstock.app import Penstock as AsyncPenstock
+from penstock.backend import keys
 from penstock.bus.bus import Bus as AsyncBus
 from penstock.bus.publisher import Receipt
 from penstock.errors import ConfigurationError, PenstockError
@@ -71,7 +72,7 @@ class Penstock:
         self,
         queue: str,
         *,
-        group: str = "workers",
+        group: str = keys.JOB_GROUP,
         retry: Retry = Retry(),  # noqa: B008 - frozen
         lanes: Mapping[Priority, str] | None = None,
         options: JobOptions = JobOptions(),  # noqa: B008 - frozen

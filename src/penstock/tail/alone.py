@@ -25,11 +25,13 @@ class LoneReader:
     """Gives every entry of a topic from a place on, in order, and a gap wherever any are missing.
 
     Unlike a `Tail` it is never too slow: it reads from the server when it is asked, and nothing is held for it. It
-    shares nothing with other readers either, so it is for one, not for a thousand. Use it as `async with`.
+    shares nothing with other readers either, so it is for one, not for a thousand. And it only looks: it gives a stream
+    no epoch. One that has none, and is deleted and made anew meanwhile, may look as if it had been trimmed, or rolled
+    back. Use it as `async with`.
     """
 
     def __init__(self, backend: StreamBackend, topic: str, after: After, wire: Wire | None = None) -> None:
-        self._backend = backend
+        self._backend = backend.looking()
         self._topic = topic
         self._start = parse(after)
         self._wire = wire or Wire()

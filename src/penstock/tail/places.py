@@ -3,20 +3,20 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Literal, TypeAlias
 from uuid import UUID
 
 from penstock.continuity.place import FIRST_ID, HIGHEST
 from penstock.errors import ConfigurationError
 from penstock.message.ids import canonical
+from penstock.message.times import EPOCH
 from penstock.options import check_count, check_name
 
 EARLIER_EPOCH = "0"
 """Of a stream that is gone, whatever its epoch was: no stream has this one."""
 
 MOST_LAST = 100_000
-_1970 = datetime(1970, 1, 1, tzinfo=UTC)
 _POSITION = re.compile(
     r"(?:(?P<epoch>[0-9a-f]{1,64})\.)?(?P<ms>[0-9]{1,20})(?:-(?P<number>[0-9]{1,20}))?"
     r"(?:\.(?P<ordinal>[0-9]{1,18}))?"
@@ -134,5 +134,5 @@ def parse_position(text: str) -> Spot:
 
 def id_before(moment: datetime) -> str:
     """The id behind which the first entry of that millisecond lies. In whole numbers: a float may be one off."""
-    ms = -((_1970 - moment) // timedelta(milliseconds=1))
+    ms = -((EPOCH - moment) // timedelta(milliseconds=1))
     return f"{ms - 1}-{HIGHEST}" if ms > 0 else FIRST_ID

@@ -10,7 +10,7 @@ from datetime import timedelta
 import uvicorn
 from starlette.types import ASGIApp
 
-from penstock.errors import ConfigurationError, SetupError
+from penstock.errors import CannotListenError, SetupError
 from penstock.web.gateway import Gateway
 from penstock.web.punctual import PunctualProtocol
 
@@ -45,7 +45,7 @@ def listen(host: str, port: int) -> socket.socket:
             raise
     except (OSError, UnicodeError) as error:  # Unicode: what cannot be the name of a host
         why = error.strerror if isinstance(error, OSError) else f"{host!r} is no host"
-        raise ConfigurationError(f"{host}:{port} cannot be listened on: {why}; choose another, or port 0") from None
+        raise CannotListenError(f"{host}:{port} cannot be listened on: {why}; choose another, or port 0") from None
     return listening
 
 

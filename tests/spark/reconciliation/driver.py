@@ -18,7 +18,6 @@ ENOUGH = "enough"
 LAKE = "lake"
 _MOST_FAILURES = 20
 _SETTINGS: dict[str, str | int | bool] = {
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",  # none of them lives long enough for more
     "spark.driver.memory": "1g",
     "spark.python.daemon.module": "tests.spark.reconciliation.daemon",
     "spark.sql.shuffle.partitions": 2,

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import sys
 from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any
@@ -57,13 +56,10 @@ def _stepping(name: str, verb: Callable[..., Any]) -> Callable[..., Any]:
     return stepping
 
 
-def main(setup: WorkerSetup) -> None:
-    os.environ[PLACE] = setup.directory
+def run(setup: str) -> None:
+    told = read(WorkerSetup, setup)
+    os.environ[PLACE] = told.directory
     BEHAVIOURS[REPAIRED] = _repaired
     worker.Worker = DoomedWorker  # type: ignore[misc]
     hang_over_the_bus()
-    asyncio.run(worker.main(setup))
-
-
-if __name__ == "__main__":
-    main(read(WorkerSetup, sys.argv[1]))
+    asyncio.run(worker.main(told))

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.backend.address import Address, default_directory, parse, resolve
+from penstock.backend.address import Address, Secret, default_directory, parse, resolve
 from penstock.errors import ConfigurationError
 
 
@@ -75,8 +75,7 @@ def test_tls_options_reach_the_client() -> None:
     [
         ("", "redis://"),
         ("localhost:6379", "redis://"),
-        ("http://h", "redis://, valkey://, rediss://, valkeys://, unix://, embedded://"),
-        ("redis+sentinel://h/main", r"RedisBackend\.from_client\(\)"),
+        ("http://h", r"redis://, valkey://, rediss://, valkeys://, unix://, embedded://, redis\+sentinel://"),
         ("redis+cluster://h", "does not open"),
         ("redis://", "no host"),
         ("redis:///0", "no host"),
@@ -125,12 +124,61 @@ def test_tls_options_reach_the_client() -> None:
         ("embedded://?ephemeral=yes", "neither true nor false"),
         ("embedded:///d?ephemeral=true", "leave one of them out"),
         ("embedded://?db=1", "ephemeral, tcp"),
+        ("redis+sentinel://h", "no service"),
+        ("redis+sentinel://h//0", "no service"),
+        ("redis+sentinel:///main", "no host"),
+        ("redis+sentinel://h,/main", "no host"),
+        ("redis+sentinel://h,g:0/main", "port"),
+        ("redis+sentinel://h/main/x", "database.*after the service"),
+        ("redis+sentinel://h/main/0/1", "database"),
+        ("redis+sentinel://h/main/1?db=2", "two different databases"),
+        ("redis+sentinel://a:b@h,a:b@g/main", "more than one '@'"),
+        ("redis+sentinel://word@h/main", ":password@"),
+        ("redis+sentinel://h/main?ssl_ca_certs=/x", r"it needs rediss:// or rediss\+sentinel://"),
+        ("redis+sentinel://h/main?sentinel_tls=false", r"it needs rediss\+sentinel://"),
+        ("rediss+sentinel://h/main?sentinel_tls=no", "neither true nor false"),
+        ("redis+sentinel://h/main?sentinel_username=a", "without sentinel_password"),
+        ("redis+sentinel://h/main?password=x", "before the host"),
+        ("redis+sentinel://h/main?socket_timeout=1", "db, client_name, sentinel_username, sentinel_password"),
+        ("redis://h?sentinel_password=x", r"it needs redis\+sentinel://"),
     ],
 )
 def test_a_bad_url_is_refused_by_the_part_that_is_wrong(url: str, named: str) -> None:
     with pytest.raises(ConfigurationError, match=named) as caught:
         parse(url)
     assert "a good one looks like" in str(caught.value)
+
+
+def test_sentinels_are_read_with_their_service_and_an_account_of_their_own() -> None:
+    address = parse("redis+sentinel://ann:s3cret@a,[::1]:7/my%20main/2?sentinel_password=g%40&sentinel_username=guest")
+    assert (address.username, address.password, address.service, address.db) == ("ann", "s3cret", "my main", 2)
+    guest = {"username": "guest", "secret": Secret("g@")}
+    assert address.sentinels == (
+        Address(kind="tcp", host="a", port=26379, **guest),
+        Address(kind="tcp", host="::1", port=7, **guest),
+    )
+    assert address.options == {}
+    assert address.holds_secrets
+    assert parse("redis+sentinel://h/main?sentinel_password=x").holds_secrets
+    assert not parse("valkey+sentinel://h/main?db=1").holds_secrets
+
+
+def test_tls_to_sentinels_goes_with_that_to_servers_unless_told_otherwise() -> None:
+    url = "rediss+sentinel://h/main?ssl_ca_certs=/ca&client_name=n"
+    files = (("ssl_ca_certs", "/ca"),)
+    address = parse(url)
+    assert (address.kind, address.options) == ("tls", {"ssl_ca_certs": "/ca", "client_name": "n"})
+    assert address.sentinels == (Address(kind="tls", host="h", port=26379, client_options=files),)
+    plain = parse(f"{url}&sentinel_tls=false")
+    assert (plain.kind, plain.options) == (address.kind, address.options)
+    assert plain.sentinels == (Address(kind="tcp", host="h", port=26379),)
+
+
+def test_what_sentinels_have_named_is_an_address_like_any_other() -> None:
+    found = parse("rediss+sentinel://ann:s3cret@h/main/2?client_name=n").at("10.0.0.1", 7000)
+    expected = parse("rediss://ann:s3cret@10.0.0.1:7000/2?client_name=n")
+    assert found == dataclasses.replace(expected, service="main")
+    assert str(found) == str(expected)
 
 
 def test_what_is_no_text_is_refused() -> None:
@@ -147,6 +195,8 @@ def test_what_is_no_text_is_refused() -> None:
         ("unix://:s3cret@/run/a%20b.sock?db=1", "unix://:***@/run/a%20b.sock?db=1"),
         ("embedded:///d?tcp=true", "embedded:///d?tcp=true"),
         ("embedded://?ephemeral=true", "embedded://?ephemeral=true"),
+        ("redis+sentinel://:s3cret@h/main?sentinel_password=x", "redis+sentinel://:***@h:26379/main/0"),
+        ("valkeys+sentinel://a,[::1]:7/m%2F/1", "rediss+sentinel://a:26379,[::1]:7/m%2F/1"),
     ],
 )
 def test_an_address_shows_everything_but_the_password(url: str, shown: str) -> None:
@@ -155,8 +205,10 @@ def test_an_address_shows_everything_but_the_password(url: str, shown: str) -> N
 
 
 def test_an_address_survives_pickle_and_copy_with_its_password() -> None:
+    for url in ("redis://ann:s3cret@h", "redis+sentinel://ann:s3cret@h/main?sentinel_password=other"):
+        address = parse(url)
+        assert pickle.loads(pickle.dumps(address)) == copy.deepcopy(address) == address
     address = parse("redis://ann:s3cret@h")
-    assert pickle.loads(pickle.dumps(address)) == copy.deepcopy(address) == address
     assert hash(address) == hash(parse("redis://ann:s3cret@h"))
     assert address != parse("redis://ann:other@h")
 
@@ -187,17 +239,19 @@ def everything_said_about(url: str) -> str:
 
 
 @settings(max_examples=300, deadline=None)
-@given(password=PASSWORDS, scheme=st.sampled_from(["redis", "rediss", "unix", "http"]))
+@given(password=PASSWORDS, scheme=st.sampled_from(["redis", "rediss", "unix", "redis+sentinel", "http"]))
 def test_a_password_shows_nowhere_however_it_was_written(password: str, scheme: str) -> None:
     encoded = quote(password, safe="", errors="replace")
-    place = "/run/v.sock" if scheme == "unix" else "h:6379/0"
+    place = {"unix": "/run/v.sock", "redis+sentinel": "h:6379,g/main/0"}.get(scheme, "h:6379/0")
     urls = [f"{scheme}://ann:{encoded}@{place}", f"{scheme}://:{encoded}@{place}?client_name=a%20b"]
     urls += [f"{scheme}://ann:{encoded}@h:port/x", f"{scheme}://ann:{encoded}@{place}?password={encoded}"]
     urls += [f"{scheme}://ann:{password}@{place}", f"{scheme}://:{password}@{place}?db=1", f"embedded://{password}"]
     urls += [f"{scheme}://ann:{password}@", f"{scheme}:/{password}@{place}", f"{scheme}://h?{password}=1"]
     urls += [f"{password}://ann@{place}", f"{password}@{place}"]
+    urls += [f"{scheme}://{place}?sentinel_password={given}" for given in (encoded, password)]
     if "@" not in password:  # what stands behind the last '@' is a host, and shown
-        urls += [f"{scheme}://h:{password}", f"{scheme}://h/{password}"]
+        urls += [f"{scheme}://h:{password}", f"{scheme}://h/main/{password}"]
+        urls += [f"{scheme}://h/{password}"] if scheme != "redis+sentinel" else []  # a service, which is shown
     if ":" not in password:  # what stands before a colon is a user name, and shown
         urls += [f"{scheme}://{password}@{place}"]
     for url in urls:

@@ -144,7 +144,7 @@ async def test_a_message_without_a_type_that_does_not_fit_is_rejected(calls: Cal
 )
 async def test_what_nobody_takes_is_refused_by_name(calls: Calls, types: Any, body: object, name: str | None) -> None:
     calls.on(*types)
-    with pytest.raises(UnhandledTypeError, match=name or "none"):
+    with pytest.raises(UnhandledTypeError, match=name or f"no type and a body like this one, a {type(body).__name__}"):
         await calls.give(delivery(body, name))
 
 

@@ -46,7 +46,8 @@ class Follows(Protocol):
     async def glimpse(self, topic: str, id: str, count: int) -> Glimpse:
         """How a topic stands, and up to `count` entries behind `id`, oldest first, at one and the same moment.
 
-        Gives the stream an epoch if it has none, and changes nothing else.
+        Gives the stream an epoch if it has none, unless asked of a backend that is only `looking`: what it has then
+        not, is empty. Changes nothing else.
         """
         ...
 
@@ -76,6 +77,13 @@ class Follows(Protocol):
         """Move a durable cursor forward, or to a newer stream of that name. Atomic, idempotent.
 
         It moves back as well where it stands behind the last id that the server knows of: that has fallen back.
+        """
+        ...
+
+    async def place_cursor(self, topic: str, name: str, to: Position) -> bool:
+        """Put a durable cursor to any place, for an operator; False if there is none. Atomic, idempotent.
+
+        Whoever reads with it does not notice, and moves it on from its own place.
         """
         ...
 

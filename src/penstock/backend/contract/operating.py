@@ -1,9 +1,10 @@
 """Verbs for operators, who change what workers would not. The words are those of `backend/base.py`."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Protocol
 
-from penstock.backend.entry import Held, Stored
+from penstock.backend.entry import Appended, Held, Stored
+from penstock.backend.facts import Kept
 
 
 class Operates(Protocol):
@@ -33,11 +34,21 @@ class Operates(Protocol):
         """
         ...
 
-    async def remove_topic(self, topic: str) -> int:
-        """Remove a topic, its groups, dead letters, cursors, and what is to come later; returns how many keys it was.
+    async def kept(self, topic: str, *partitions: str) -> Mapping[str, Kept]:
+        """What is kept of a topic and these partitions of it, by name. Changes nothing, and looks at every key.
 
-        Tokens of sequential readers are kept, for a later one must be larger; so is what is remembered of ids, until it
-        expires. Idempotent.
+        While keys come and go, the server may show one twice: numbers of keys are rough then.
+        """
+        ...
+
+    async def remove_topic(self, topic: str, *partitions: str) -> int:
+        """Remove a topic, and these partitions of it, with all that is kept of them; returns how many keys it was.
+
+        Of a lane, also what the queue keeps of its jobs, unless the lanes were given names. Looks at every key of the
+        database, a thousand at a time; on a cluster, at those of one node. A key of that name that is no stream is
+        somebody else's, and stays. Idempotent: until all of it is gone, the topic is registered if it was, and its
+        partitions are noted. Who publishes meanwhile finds its message there, or has it stored again; if it is there
+        in the end, the topic stays registered.
         """
         ...
 
@@ -48,11 +59,11 @@ class Operates(Protocol):
         """
         ...
 
-    async def append(self, topic: str, entries: Sequence[Stored], *, keep_ids: bool) -> list[str | None]:
-        """Append entries exactly as they are, in order; one entry id for each.
+    async def append(self, topic: str, entries: Sequence[Stored], *, keep_ids: bool) -> list[Appended]:
+        """Append entries exactly as they are, in order; tells what became of each.
 
-        With `keep_ids` under the ids they have: None for one that cannot be, since a larger id was given already. One
-        that is there under this id counts as appended, so it may be repeated. Without, each gets a new id, and a call
-        that is repeated appends them once more.
+        With `keep_ids` under the ids they have: refused are those that cannot be, and those more than a minute ahead of
+        the server's clock. It may be repeated. Without, each gets a new id, and a call that is repeated appends them
+        once more.
         """
         ...

@@ -1,10 +1,11 @@
 """Verbs that make outcomes durable, and look after leases. The words are those of `backend/base.py`."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 from typing import Protocol
 
 from penstock.backend.entry import Claim, ClaimedMessage, DeadLetter, FetchedEntry, Handling, Park, Settled
+from penstock.backend.facts import Hastened
 
 
 class Settles(Protocol):
@@ -102,7 +103,17 @@ class Settles(Protocol):
     async def promote(self, topic: str, group: str, limit: int = 100) -> tuple[int, timedelta | None]:
         """Make up to `limit` parked deliveries that are due ready again, on the group's retry stream. Atomic.
 
-        Returns how many were taken, and how long it is until the next one is due, by the server's clock; None if
-        nothing is parked.
+        Those come first that are due first. Returns how many were taken, and how long it is until the next one is due,
+        by the server's clock; None if nothing is parked.
+        """
+        ...
+
+    def promote_early(self, topic: str, group: str, *, only_count: bool = False) -> AsyncIterator[Hastened]:
+        """Make parked deliveries that have failed ready again, due or not, those that are due first before others.
+
+        Up to 100 at a time, each time atomic. Each that waited when it began is made ready once, unless something else
+        takes it meanwhile. What has not failed waits as ever, as what was snoozed or waits for its first attempt; so
+        does what fails again meanwhile. What fails for the first time meanwhile may be made ready too, and what is due
+        is, whatever it is. `only_count` changes nothing.
         """
         ...

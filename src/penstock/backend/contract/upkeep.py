@@ -5,8 +5,8 @@ from datetime import timedelta
 from typing import Protocol
 
 from penstock.backend.entry import Trimmed, Waiting
-from penstock.backend.facts import TopicFacts
-from penstock.backend.sighting import Consumer, Sighting
+from penstock.backend.facts import Awaited, TopicFacts
+from penstock.backend.sighting import Consumer, GroupSighting
 
 
 class LooksAfter(Protocol):
@@ -22,7 +22,7 @@ class LooksAfter(Protocol):
         """
         ...
 
-    async def watch(self, topic: str, group: str, known: Sighting | None = None) -> Sighting:
+    async def watch(self, topic: str, group: str, known: GroupSighting | None = None) -> GroupSighting:
         """See how a group stands on a topic, or on its retry stream, and what was lost since the last look. Atomic.
 
         Gives the stream an epoch if it has none, and notes what it saw for `restore_group`. What one look tells, no
@@ -47,8 +47,8 @@ class LooksAfter(Protocol):
         """Ask all who read for this group to stop, until `resume`; `watch` tells them. Idempotent."""
         ...
 
-    async def resume(self, topic: str, group: str) -> None:
-        """Take `pause` back. Idempotent."""
+    async def resume(self, topic: str, group: str) -> bool:
+        """Take `pause` back; False if it was not paused. Idempotent."""
         ...
 
     async def obey(self, topic: str, group: str, *, paused: bool, epoch: str, command_id: str) -> bool:
@@ -84,8 +84,8 @@ class LooksAfter(Protocol):
         """
         ...
 
-    async def count_parked(self, topic: str, group: str) -> int:
-        """How many deliveries wait for their next attempt, also of a group that nobody has read for yet."""
+    async def awaited(self, topic: str, group: str) -> Awaited:
+        """What waits for the group, also for one that nobody has read with yet, or that is gone. Changes nothing."""
         ...
 
     async def consumers(self, stream: str, group: str) -> list[Consumer]:

@@ -27,7 +27,9 @@ from penstock.backend.redis.migrating import Migrating
 from penstock.backend.redis.once import Once
 from penstock.backend.redis.opening import Opener
 from penstock.backend.redis.operating import Operating
+from penstock.backend.redis.primaries import opener_to
 from penstock.backend.redis.registry import Registry
+from penstock.backend.redis.removing import Removing
 from penstock.backend.redis.scheduling import Scheduling
 from penstock.backend.redis.sharing import Sharing
 from penstock.backend.redis.sightings import Sightings
@@ -60,6 +62,7 @@ class RedisBackend(
     Crons,
     Migrating,
     Operating,
+    Removing,
     Examining,
     StreamBackend,
 ):
@@ -75,12 +78,14 @@ class RedisBackend(
         is_view: bool = False,
         dead: Callable[[str], str] = keys.dead,
         trail: Trail | None = None,
+        only_looks: bool = False,
     ) -> None:
         super().__init__(links, wire or Wire(), {} if wires is None else wires)
         self._server = server
         self._is_view = is_view
         self._dead = dead
         self._trail = trail
+        self._only_looks = only_looks
 
     @classmethod
     async def connect(
@@ -102,7 +107,7 @@ class RedisBackend(
         if address.kind == "embedded":
             server = await _started(address)
             address = resolve(server.url)
-        return await cls._at(Opener.to(address), wire, wires, server, dead)
+        return await cls._at(opener_to(address), wire, wires, server, dead)
 
     @classmethod
     async def from_client(
@@ -120,7 +125,21 @@ class RedisBackend(
         return await self._at(self._links.opener.again(), self._default_wire, self._wires, dead=self._dead)
 
     def speaking(self, wires: Mapping[str, Wire], trail: Trail | None = None) -> Self:
-        return type(self)(self._links, wire=self._default_wire, wires=wires, is_view=True, dead=self._dead, trail=trail)
+        return self._view(wires, trail, only_looks=self._only_looks)
+
+    def looking(self) -> Self:
+        return self._view(self._wires, self._trail, only_looks=True)
+
+    def _view(self, wires: Mapping[str, Wire], trail: Trail | None, *, only_looks: bool) -> Self:
+        return type(self)(
+            self._links,
+            wire=self._default_wire,
+            wires=wires,
+            is_view=True,
+            dead=self._dead,
+            trail=trail,
+            only_looks=only_looks,
+        )
 
     async def aclose(self) -> None:
         """Close our connections. What was read and not settled stays pending, for others to reclaim."""

@@ -19,6 +19,7 @@ from penstock.backend.redis.failures import failure
 from penstock.backend.redis.link import Reply, pack
 from penstock.backend.redis.links import Word, raised
 from penstock.backend.redis.opening import Opener, connection_options
+from penstock.backend.redis.primaries import SERVICES, WHERE, Answers
 from penstock.backend.redis.scripts import Script
 from penstock.errors import ConfigurationError, ServerUnreachableError
 
@@ -49,9 +50,10 @@ class BlockingLink:
         """Connect, log in and check the server; `timeout` is how long any later wait for it may last, in seconds."""
         if address.kind not in _CLASSES:
             raise ConfigurationError(f"{address} has no server running yet: start it, and open the address it gives")
-        options = connection_options(address) | {"retry": Retry(NoBackoff(), 0), "socket_timeout": timeout}
+        if address.sentinels:
+            address = _primary(address)
         opener = Opener.to(address)
-        connection, refusal = _CLASSES[address.kind](**options), None
+        connection, refusal = _connection(address, timeout), None
         try:
             connection.connect()
         except redis.RedisError as error:
@@ -169,6 +171,39 @@ def parse_reply(raw: bytes, doing: str = "reading a reply") -> Reply:
     if reply is False or reader.has_data():
         raise ServerUnreachableError(f"{doing}: {NOT_PROTOCOL}")
     return reply
+
+
+def _connection(address: Address, timeout: float, **options: Any) -> Any:
+    own = {"retry": Retry(NoBackoff(), 0), "socket_timeout": timeout}
+    return _CLASSES[address.kind](**connection_options(address) | own | options)
+
+
+def _primary(address: Address) -> Address:
+    """Where the server is by the first of its sentinels that knows. Each connection begins with the first of all."""
+    answers = Answers(address)
+    for sentinel in address.sentinels:
+        connection = _connection(sentinel, answers.seconds, socket_connect_timeout=answers.seconds)
+        try:
+            where, services = _ask(connection, address.service)
+        except redis.RedisError as error:
+            answers.failed(sentinel, error)
+        else:
+            if (found := answers.answered(sentinel, where, services)) is not None:
+                return found
+        finally:
+            connection.disconnect()
+    raise answers.failure()
+
+
+def _ask(connection: Any, service: str) -> tuple[Reply, Reply]:
+    connection.connect()
+    connection.send_command(*WHERE, service)
+    where, services = connection.read_response(), []
+    if where is None:
+        with contextlib.suppress(redis.ResponseError):  # an account may have no right to that; it only helps the error
+            connection.send_command(*SERVICES)
+            services = connection.read_response()
+    return where, services
 
 
 def _take_over(connection: Any) -> socket.socket:

@@ -7,7 +7,7 @@ from penstock.backend import keys
 from penstock.backend.crons import CronChange, CronPlan, CronRecord, CronSheet
 from penstock.backend.redis.links import Word
 from penstock.backend.redis.records import Records
-from penstock.backend.redis.scripts import load
+from penstock.backend.redis.scripts import load, load_to_look
 from penstock.backend.redis.verbs import byte_count, pieces
 from penstock.message.message import Message
 
@@ -21,7 +21,8 @@ class Crons(Records):
         home = self._records().home
         words = [word for name, plan in (begin or {}).items() for word in (name, *plan)]
         doing = f"cannot look at the schedules of {home!r}"
-        now, known = await self._links.repeatable_script(doing, load("cron_look"), [keys.crons(home)], *words)
+        script = load("cron_look") if words else load_to_look("cron_look")
+        now, known = await self._links.repeatable_script(doing, script, [keys.crons(home)], *words)
         return CronSheet(int(now), _records(dict(zip(known[::2], known[1::2], strict=True))))
 
     async def tick(

@@ -13,17 +13,16 @@ _HELD = re.compile(r"(?P<id>[0-9]+-[0-9]+)(?: (?P<epoch>[0-9a-f]*) (?P<ordinal>-
 
 
 class Cursors(Verbs):
-    """`held_cursor`, `hold_cursor`, `move_cursor` and `forget_cursor` of the Redis backend."""
+    """`held_cursor`, `hold_cursor`, `move_cursor`, `place_cursor` and `forget_cursor` of the Redis backend."""
 
     async def held_cursor(self, topic: str, name: str) -> Position | None:
         held = await self._links.command(_opening(topic, name), "HGET", _checked(topic, name), name)
         if held is None:
             return None
-        found = _HELD.fullmatch(held.decode(errors="replace"))
+        found = position_in(held.decode(errors="replace"))
         if found is None:
             raise _spoilt(topic, name)
-        # One that was written by hand has an id alone; nobody counted up to there.
-        return Position(found["id"], int(found["ordinal"] or -1), found["epoch"] or "")
+        return found
 
     async def hold_cursor(self, topic: str, name: str, start: Position) -> Position:
         # Two commands will do: whoever sets it first, all are told the same, and nothing of ours removes it between.
@@ -39,9 +38,20 @@ class Cursors(Verbs):
         verdict = await self._links.repeatable_script(doing, load("move_cursor"), [topic, hash], *args)
         return Moved(verdict.decode())
 
+    async def place_cursor(self, topic: str, name: str, to: Position) -> bool:
+        hash, doing = _checked(topic, name), f"cannot put cursor {name!r} of {topic!r} to {to.id}"
+        return bool(await self._links.repeatable_script(doing, load("place_cursor"), [hash], name, _written(to)))
+
     async def forget_cursor(self, topic: str, name: str) -> bool:
         hash, doing = _checked(topic, name), f"cannot remove cursor {name!r} of {topic!r}"
         return bool(await self._links.command(doing, "HDEL", hash, name))
+
+
+def position_in(held: str) -> Position | None:
+    """What is noted of a cursor; None if that is no place."""
+    found = _HELD.fullmatch(held)
+    # One that was written by hand has an id alone; nobody counted up to there.
+    return Position(found["id"], int(found["ordinal"] or -1), found["epoch"] or "") if found else None
 
 
 def _checked(topic: str, name: str) -> str:

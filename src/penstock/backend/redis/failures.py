@@ -20,7 +20,11 @@ from penstock.errors import (
 _ADVICE: dict[str, tuple[type[PenstockError], str]] = {
     "NOGROUP": (GroupMissingError, "the stream or the group was removed; create the group again, at 0 to skip nothing"),
     "WRONGTYPE": (WrongKeyTypeError, "another kind of value lives at that key; rename it, or use another topic name"),
-    "OOM": (ServerOutOfMemoryError, "the server is at maxmemory; raise it, or trim and settle to make room"),
+    "OOM": (
+        ServerOutOfMemoryError,
+        "the server is at maxmemory; raise it, or make room: `penstock topic trim TOPIC --keep 0s --yes` drops what"
+        " every group has settled",
+    ),
     "READONLY": (ServerReadOnlyError, "this server is a replica; connect to the primary"),
     "NOREPLICAS": (ServerReadOnlyError, "too few replicas are in sync; wait, or lower min-replicas-to-write"),
     "MISCONF": (ServerReadOnlyError, "the server cannot write to its disk and refuses changes; look at its log"),

@@ -13,7 +13,7 @@ from penstock.backend.entry import Glimpse, Stored
 from penstock.backend.redis.bell import RedisBell
 from penstock.backend.redis.link import pack
 from penstock.backend.redis.links import COMMAND_SECONDS, raised
-from penstock.backend.redis.scripts import load
+from penstock.backend.redis.scripts import Script, load, load_to_look
 from penstock.backend.redis.surveying import seen_from, survey_of
 from penstock.backend.redis.verbs import Verbs, entry_id, milliseconds, whole_number
 from penstock.errors import ServerOutOfMemoryError, ServerUnreachableError
@@ -48,7 +48,8 @@ class Following(Verbs):
     async def _seen_by_script(self, topic: str, id: str, count: int) -> tuple[Any, Any]:
         """As `_seen_together`, where the server has forgotten the script, or is full: some then take no transaction."""
         doing, wanted = f"cannot read {topic!r} behind {id}", (_behind(id), count)
-        reply = await self._links.script(doing, load("survey"), [topic], *seen_from(id), *wanted)
+        script, args = self._survey(id)
+        reply = await self._links.script(doing, script, [topic], *args, *wanted)
         return (reply[:-1], reply[-1]) if reply else ([], [])
 
     async def _seen_together(self, topic: str, id: str, count: int) -> tuple[Any, Any]:
@@ -60,10 +61,11 @@ class Following(Verbs):
 
         The entries it gave are then let go, before anybody waits: after a restart all who read are told so at once.
         """
+        script, args = self._survey(id)
         request = b"".join(
             (
                 pack("MULTI"),
-                pack("EVALSHA", load("survey").sha, 1, topic, *seen_from(id)),
+                pack("EVALSHA", script.sha, 1, topic, *args),
                 pack("XRANGE", topic, _behind(id), "+", "COUNT", count),
                 pack("EXEC"),
             )
@@ -76,6 +78,10 @@ class Following(Verbs):
         if isinstance(survey, hiredis.ReplyError) and str(survey).startswith("NOSCRIPT"):
             return None
         return raised(survey, doing), raised(entries, doing)
+
+    def _survey(self, id: str) -> tuple[Script, tuple[str, str, str]]:
+        script = load_to_look("survey") if self._only_looks else load("survey")
+        return script, seen_from(id, gives_epoch=not self._only_looks)
 
     async def read_before(self, topic: str, id: str | None, count: int) -> list[Stored]:
         keys.check_topic(topic)

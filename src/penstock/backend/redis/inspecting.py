@@ -9,15 +9,17 @@ import msgspec
 
 from penstock.backend import keys
 from penstock.backend.facts import GroupFacts, TopicFacts, position
+from penstock.backend.redis.cursors import position_in
 from penstock.backend.redis.links import Word
 from penstock.backend.redis.scripts import load
-from penstock.backend.redis.verbs import Verbs
+from penstock.backend.redis.turns import turn_of
+from penstock.backend.redis.verbs import Verbs, text_of
 from penstock.backend.sighting import Consumer
 from penstock.errors import GroupMissingError
+from penstock.message.times import EPOCH, moment
 
 _GROUPS_PER_SCRIPT = 64
 _BYTES_PER_SCRIPT = 256 * 1024
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class _Note(msgspec.Struct):
@@ -57,15 +59,15 @@ class Inspecting(Verbs):
         used = [topic, *(name(topic) for name in names)]
         args: list[Word] = [keys.OWN_GROUP, _BYTES_PER_SCRIPT]
         for raw in groups:
-            group = _text(raw)
-            used += [keys.parked(topic, group), keys.retry(topic, group)]
+            group = text_of(raw)
+            used += [keys.parked(topic, group), keys.retry(topic, group), keys.turn(topic, group)]
             args += [raw, f"topic/{group}"]
         doing = f"cannot inspect {topic!r}"
         return await self._links.repeatable_script(doing, load("inspect"), used, *args)
 
     async def _all_consumers(self, topic: str, group: bytes, retrying: int, *_: object) -> tuple[Consumer, ...]:
         # Not in the script: a list of consumers costs it ten times what it costs a plain command.
-        streams = [topic, keys.retry(topic, _text(group))] if retrying >= 0 else [topic]
+        streams = [topic, keys.retry(topic, text_of(group))] if retrying >= 0 else [topic]
         rows: list[Any] = []
         for stream in streams:
             try:
@@ -79,40 +81,45 @@ class Inspecting(Verbs):
 def _topic(topic: str, reply: Any) -> TopicFacts:
     now, stream, dead, later, due, cursors, *_ = reply
     length, added, first, last, deleted, epoch = stream or (0, 0, b"0-0", b"0-0", b"0-0", b"")
+    held = {text_of(name): text_of(note) for name, note in zip(cursors[::2], cursors[1::2], strict=True)}
     return TopicFacts(
         topic=topic,
-        now=_moment(now) or _EPOCH,
+        now=moment(now) or EPOCH,
         exists=bool(stream),
         length=length,
         entries_added=added,
-        first_id=_text(first) if length else None,
-        last_id=_text(last),
-        max_deleted=_text(deleted),
-        epoch=_text(epoch) or None,
+        first_id=text_of(first) if length else None,
+        last_id=text_of(last),
+        max_deleted=text_of(deleted),
+        epoch=text_of(epoch) or None,
         dead=dead,
         later=later,
-        later_due=_moment(due),
-        cursors={
-            _text(name): _text(held).partition(" ")[0] for name, held in zip(cursors[::2], cursors[1::2], strict=True)
-        },
+        later_due=_due(due),
+        cursors={name: note.partition(" ")[0] for name, note in held.items()},
+        foreign=frozenset(name for name, note in held.items() if _is_foreign(note, text_of(epoch))),
     )
 
 
+def _is_foreign(note: str, epoch: str) -> bool:
+    place = position_in(note)
+    return place is not None and place.epoch not in ("", epoch)
+
+
 def _group(row: Any, topic: TopicFacts, consumers: tuple[Consumer, ...]) -> GroupFacts:
-    name, last, read, note, unread, pending, oldest, paused, parked, due, parcel, retries = row
+    name, last, read, note, unread, pending, oldest, paused, parked, due, parcel, retries, turn = row
     retrying, retry_length, oldest_retry = max(0, retries[0]), retries[1], retries[2]
     return GroupFacts(
-        name=_text(name),
+        name=text_of(name),
         topic=topic,
-        last_delivered=_text(last),
+        last_delivered=text_of(last),
         entries_read=read if read >= 0 else None,
-        counts_right=_counts_right(note, _text(last), topic),
-        next_id=_text(unread) or None,
+        counts_right=_counts_right(note, text_of(last), topic),
+        next_id=text_of(unread) or None,
         pending=pending,
-        oldest_pending=_text(oldest) or None,
+        oldest_pending=text_of(oldest) or None,
         paused=bool(paused),
         parked=parked,
-        parked_due=_moment(due),
+        parked_due=_due(due),
         parked_origin=_origin(parcel),
         retrying=retrying,
         # What is settled there is deleted in the same step, so the rest is held or waits.
@@ -120,6 +127,7 @@ def _group(row: Any, topic: TopicFacts, consumers: tuple[Consumer, ...]) -> Grou
         retry_origin=_origin(oldest_retry),
         consumers=consumers,
         watched=bool(note),
+        turn=None if consumers else turn_of(turn, topic.now),
     )
 
 
@@ -138,7 +146,7 @@ def _merged(rows: Iterable[Mapping[bytes, Any]]) -> tuple[Consumer, ...]:
     """Each consumer once, though it reads both the topic and its retries."""
     found: dict[str, Consumer] = {}
     for row in rows:
-        name, pending, idle = _text(row[b"name"]), row[b"pending"], timedelta(milliseconds=row[b"idle"])
+        name, pending, idle = text_of(row[b"name"]), row[b"pending"], timedelta(milliseconds=row[b"idle"])
         inactive_ms = row.get(b"inactive", -1)
         inactive = timedelta(milliseconds=inactive_ms) if inactive_ms >= 0 else None
         other = found.get(name)
@@ -156,12 +164,7 @@ def _origin(raw: bytes) -> str | None:
         return None
 
 
-def _moment(ms: int) -> datetime | None:
-    try:
-        return _EPOCH + timedelta(milliseconds=ms) if ms >= 0 else None
-    except OverflowError:  # due after the end of every calendar
-        return datetime.max.replace(tzinfo=UTC)
-
-
-def _text(raw: bytes) -> str:
-    return raw.decode(errors="backslashreplace")
+def _due(ms: int) -> datetime | None:
+    if ms < 0:
+        return None
+    return moment(ms) or datetime.max.replace(tzinfo=UTC)  # after the end of every calendar

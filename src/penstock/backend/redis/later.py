@@ -15,13 +15,13 @@ from penstock.backend.redis.verbs import Verbs, milliseconds, pieces, whole_numb
 from penstock.errors import ConfigurationError, PenstockError, PublishUnknownError, ServerUnreachableError
 from penstock.message.ids import canonical, new_id
 from penstock.message.message import Message
+from penstock.message.times import EPOCH
 from penstock.options import DEDUPE_WINDOW
 
 _MESSAGES_PER_SCRIPT = 100
 PREFIX_BYTES = 16
 """In front of each parcel; see `_member`."""
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _NO_USE = "a message published for later could not be opened or appended to its topic when it was due"
 
 
@@ -116,4 +116,4 @@ def due_of(delay: timedelta | None, until: datetime | None, window_ms: int | Non
         return Due("in", milliseconds("delay", delay), window_ms)
     if not isinstance(until, datetime) or until.tzinfo is None:
         raise ConfigurationError(f"the time until which a message waits is a datetime with an offset, not {until!r}")
-    return Due("at", max(0, math.ceil((until - _EPOCH) / timedelta(milliseconds=1))), window_ms)
+    return Due("at", max(0, math.ceil((until - EPOCH) / timedelta(milliseconds=1))), window_ms)

@@ -52,7 +52,7 @@ class Link(asyncio.Protocol):
     def __init__(self, transport: asyncio.Transport, place: str, *, keep: object = None) -> None:
         self._transport = transport
         self._keep = keep
-        self._place = place
+        self.place = place
         self.client_id: int | None = None
         self._loop = asyncio.get_running_loop()
         self._opened_at = self._loop.time()
@@ -176,7 +176,7 @@ class Link(asyncio.Protocol):
                 one.future.exception()
 
     def _lost(self) -> ServerUnreachableError:
-        return ServerUnreachableError(f"lost the connection to {self._place}: {self._closed_why}")
+        return ServerUnreachableError(f"lost the connection to {self.place}: {self._closed_why}")
 
 
 # Its stub wants a tuple of exactly one word.

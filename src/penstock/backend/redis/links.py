@@ -20,6 +20,7 @@ Word = bytes | str | int
 
 COMMAND_SECONDS = 5.0
 _PATIENCE_SECONDS = 4.0
+_LOOK_SECONDS = 1.0
 
 
 class Links:
@@ -32,6 +33,7 @@ class Links:
         self._shared: Link | None = None
         self._opening: asyncio.Task[Link] | None = None
         self._readers: set[Link] = set()
+        self._watching: asyncio.Task[None] | None = None
         self._closed = False
 
     @property
@@ -85,9 +87,11 @@ class Links:
         if self._opening is not None:
             self._opening.cancel()
             await asyncio.wait([self._opening])
-        for link in [self._shared, *self._readers]:
-            if link is not None:
-                link.close()
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.wait([self._watching])
+        for link in self._open_links:
+            link.close()
         self._readers.clear()
 
     async def command(self, doing: str, *words: Word) -> Reply:
@@ -153,7 +157,27 @@ class Links:
         if self._closed:  # while we were opening
             link.close()
             raise self._is_closed()
+        if self.opener.may_move and self._watching is None:
+            self._watching = asyncio.get_running_loop().create_task(self._watch())
         return link
+
+    async def _watch(self) -> None:
+        """Leave a server that is not the one any more, though it still answers: what is written there is lost."""
+        while True:
+            await asyncio.sleep(_LOOK_SECONDS)
+            # Each by itself: some may have been opened since it is another one.
+            for place in {link.place for link in self._open_links}:
+                if await self.opener.has_left(place):
+                    self._break(place)
+
+    @property
+    def _open_links(self) -> list[Link]:
+        return [link for link in (self._shared, *self._readers) if link is not None and link.is_open]
+
+    def _break(self, place: str) -> None:
+        for link in self._open_links:
+            if link.place == place:
+                link.close()
 
     def _is_closed(self) -> ServerUnreachableError:
         return ServerUnreachableError(f"the backend for {self.place} is closed: connect again")

@@ -32,7 +32,7 @@ from penstock.errors import (
 CONNECT_SECONDS = 3.0
 _NEEDED = "Penstock needs Redis 7.0 or Valkey 7.2 or newer"
 _OLDEST = {"redis": (7, 0), "valkey": (7, 2)}
-_CLASSES: dict[str, type[Any]] = {
+CLASSES: dict[str, type[Any]] = {
     "tcp": redis.asyncio.Connection,
     "tls": redis.asyncio.SSLConnection,
     "unix": redis.asyncio.UnixDomainSocketConnection,
@@ -42,18 +42,39 @@ _CLASSES: dict[str, type[Any]] = {
 class Opener:
     """Opens as many links as are asked for, all to the same place as the same user."""
 
-    def __init__(self, make_connection: Callable[[], Any], place: str, *, pool: Any = None) -> None:
+    def __init__(
+        self,
+        make_connection: Callable[[], Any],
+        place: str,
+        *,
+        address: Address | None = None,
+        pool: Any = None,
+        to_primary: bool = False,
+    ) -> None:
         self._make_connection = make_connection
         self.place = place
+        self.address = address
+        """Where it is, or was found last; None if that is known to a client only."""
+
         self._pool = pool
         self._owns_pool = False
+        self._to_primary = to_primary
         self.is_cluster = False
         """Whether the server that was opened last is part of a cluster."""
 
+        self.may_move = False
+        """Whether it may be another server in a while: then `has_left` is to be asked."""
+
     @classmethod
     def to(cls, address: Address) -> "Opener":
-        connection_class, options = _CLASSES[address.kind], connection_options(address)
-        return cls(lambda: connection_class(**options), str(address))
+        """Open at this address. If sentinels have named it, a replica there counts as a server that is not up."""
+        connection_class, options = CLASSES[address.kind], connection_options(address)
+        place = f"{address} (primary of {address.service!r})" if address.service else str(address)
+        return cls(lambda: connection_class(**options), place, address=address, to_primary=bool(address.service))
+
+    async def has_left(self, place: str) -> bool:
+        """Whether the server is certainly no more where a link of that `place` leads."""
+        return False
 
     @classmethod
     def like(cls, client: "redis.asyncio.Redis") -> "Opener":
@@ -116,12 +137,12 @@ class Opener:
         """The error to raise for what redis-py said when it could not connect or log in."""
         if isinstance(error.__cause__, redis.exceptions.RedisError):
             error = error.__cause__  # over a unix socket redis-py wraps what the server said
-        if isinstance(error, redis.exceptions.ResponseError) or _is_login_failure(error):
+        if isinstance(error, redis.exceptions.ResponseError) or is_login_failure(error):
             return failure(hiredis.ReplyError(_with_code(error)), f"cannot log in to {self.place}")
         if isinstance(error, redis.exceptions.BusyLoadingError):
             return failure(hiredis.ReplyError(f"LOADING {error}"), f"cannot use {self.place} yet")
         return ServerUnreachableError(
-            f"cannot connect to {self.place}: {_first_line(error)}; is the server up, and is the address right?"
+            f"cannot connect to {self.place}: {first_line(error)}; is the server up, and is the address right?"
         )
 
     async def _check_server(self, link: Link) -> None:
@@ -149,7 +170,12 @@ class Opener:
             raise ServerTooOldError(f"{self.place} is {name} {version}, which is too old: {_NEEDED}")
         if mode == "sentinel":
             raise ServerError(
-                f"{self.place} is a Sentinel, not a data server: pass a client made by Sentinel.master_for()"
+                f"{self.place} is a sentinel, which keeps no messages: have it asked for the server of a service, as in"
+                " redis+sentinel://host:26379/service"
+            )
+        if self._to_primary and facts.get(b"role") == b"replica":
+            raise ServerUnreachableError(
+                f"{self.place} is a replica by now: a failover is under way, or the sentinel that named it is behind"
             )
         self.is_cluster = mode == "cluster"
         return client_id if isinstance(client_id, int) else None
@@ -214,21 +240,22 @@ def _take_over(connection: Any, place: str) -> Link:
     return link
 
 
-def _is_login_failure(error: Exception) -> bool:
+def is_login_failure(error: Exception) -> bool:
     return isinstance(error, redis.exceptions.AuthenticationError | redis.exceptions.AuthorizationError)
 
 
 def _with_code(error: Exception) -> str:
     """redis-py strips the code of the errors it knows; ours are recognised by it."""
-    text = _first_line(error)
+    text = first_line(error)
     if text.startswith("Authentication required"):
         return f"NOAUTH {text}"
     if isinstance(error, redis.exceptions.NoPermissionError):
         return f"NOPERM {text}"
-    if _is_login_failure(error):
+    if is_login_failure(error):
         return f"WRONGPASS {text}"
     return f"ERR {text}" if text.startswith("unknown command") else text
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """What redis-py says, without the advice of its own that some of its errors go on with."""
     return inspect.cleandoc(str(error)).split("\n", 1)[0].rstrip(".")

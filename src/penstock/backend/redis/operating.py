@@ -1,24 +1,28 @@
 """What operators do to topics and groups."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import timedelta
 
 import hiredis
 
 from penstock.backend import keys
-from penstock.backend.entry import Held, Stored
+from penstock.backend.entry import Appended, Held, Stored
+from penstock.backend.facts import position
 from penstock.backend.redis.link import Reply, pack
 from penstock.backend.redis.links import COMMAND_SECONDS, Word, raised
 from penstock.backend.redis.scripts import load
-from penstock.backend.redis.verbs import Verbs, check_names, entry_id, whole_number
+from penstock.backend.redis.verbs import Verbs, byte_count, check_names, entry_id, pieces, text_of, whole_number
+from penstock.backend.turn import kept_in_place
 from penstock.errors import TopicError
 
 _KEYS_PER_LOOK = 1000
-_FIELDS_PER_LOOK = 1000
+_ENTRIES_PER_CALL = 500
+_AHEAD_MS = 60_000
+"""How far a clock may be ahead of the server's."""
 
 
 class Operating(Verbs):
-    """`held`, `move_group`, `remove_group`, `remove_topic`, `streams` and `append` of the Redis backend."""
+    """`held`, `move_group`, `remove_group`, `streams` and `append` of the Redis backend."""
 
     async def held(
         self, stream: str, group: str, after: str | None = None, count: int = 100, *, consumer: str | None = None
@@ -44,10 +48,7 @@ class Operating(Verbs):
         if isinstance(moved, bytes):
             raise TopicError(f"{start_id} is yet to come on topic {topic!r}, which ends at {moved.decode()}")
         if not moved:
-            raise TopicError(
-                f"{group!r} of topic {topic!r} is a sequential reader, whose place only it can move: forget it with"
-                " unsubscribe(), and it begins anew"
-            )
+            raise kept_in_place(topic, group)
 
     async def remove_group(self, topic: str, group: str) -> bool:
         check_names(topic, group)
@@ -66,63 +67,61 @@ class Operating(Verbs):
             return False
         return bool(await self._links.repeatable_script(doing, load("forget_reader"), [topic, turn], group))
 
-    async def remove_topic(self, topic: str) -> int:
-        keys.check_topic(topic)
-        doing = f"cannot remove topic {topic!r}"
-        for group in await self._groups(topic):
-            await self.remove_group(topic, group)
-        single = (keys.dead, keys.later, keys.cursors, keys.groups, keys.paused, keys.obeyed, keys.partitions)
-        removed: int = await self._links.command(doing, "UNLINK", topic, *(key(topic) for key in single))
-        await self._links.command(doing, "SREM", keys.TOPICS, topic)
-        return removed
-
-    async def _groups(self, topic: str) -> list[str]:
-        """Those that are there, and those that were once looked at."""
-        doing, found = f"cannot list the groups of {topic!r}", set()
-        if await self._links.command(doing, "EXISTS", topic):
-            found = {_text(row[1]) for row in await self._links.command(doing, "XINFO", "GROUPS", topic)}
-        cursor: bytes = b"0"
-        while True:
-            words = (keys.groups(topic), cursor, "COUNT", _FIELDS_PER_LOOK)
-            cursor, fields = await self._links.command(doing, "HSCAN", *words)
-            found |= {_text(field).partition("/")[2] for field in fields[::2]}
-            if cursor == b"0":
-                return sorted(found - {keys.OWN_GROUP})
-
     async def streams(self, pattern: str) -> AsyncIterator[str]:
         cursor: bytes = b"0"
         seen: set[str] = set()
         while True:
             words = (cursor, "MATCH", pattern, "COUNT", _KEYS_PER_LOOK, "TYPE", "stream")
             cursor, names = await self._links.command("cannot look for streams", "SCAN", *words)
-            for name in map(_text, names):
+            for name in map(text_of, names):
                 if name not in seen and not keys.is_own(name):
                     seen.add(name)
                     yield name
             if cursor == b"0":
                 return
 
-    async def append(self, topic: str, entries: Sequence[Stored], *, keep_ids: bool) -> list[str | None]:
-        keys.check_topic(topic)
-        if not entries:
-            return []
-        doing = f"cannot append to {topic!r}"
+    async def append(self, topic: str, entries: Sequence[Stored], *, keep_ids: bool) -> list[Appended]:
+        keys.check_named(topic)
+        doing, told = f"cannot append to {topic!r}", dict.fromkeys(range(len(entries)), Appended.AHEAD)
+        given = list(enumerate(entries))
+        if keep_ids:
+            seconds, _ = await self._links.command(doing, "TIME")
+            latest = int(seconds) * 1000 + _AHEAD_MS
+            given = [(at, one) for at, one in given if position(entry_id("the entry", one.id))[0] <= latest]
+        for some in pieces(given, _ENTRIES_PER_CALL, lambda item: byte_count(item[1].fields)):
+            fates = await self._append(doing, topic, [one for _, one in some], keep_ids=keep_ids)
+            told |= {at: fate for (at, _), fate in zip(some, fates, strict=True)}
+        return list(told.values())
+
+    async def _append(self, doing: str, topic: str, entries: Sequence[Stored], *, keep_ids: bool) -> list[Appended]:
         create: tuple[Word, ...] = () if keys.may_create(topic) else ("NOMKSTREAM",)
         ids = [entry_id("the entry", entry.id) if keep_ids else "*" for entry in entries]
         adds = [pack("XADD", topic, *create, id, *entry.fields) for id, entry in zip(ids, entries, strict=True)]
+        told = await self._together(adds)
+        asked = [entry.id for entry, reply in zip(entries, told, strict=True) if _is_refused(reply)]
+        found = await self._together([pack("XRANGE", topic, id, id) for id in asked])
+        there = {id: raised(rows, doing) for id, rows in zip(asked, found, strict=True)}
+        return [_fate(doing, topic, entry, reply, there) for entry, reply in zip(entries, told, strict=True)]
+
+    async def _together(self, requests: Sequence[bytes]) -> Sequence[Reply]:
+        """The replies to all of them, in one round trip."""
+        if not requests:
+            return []
         link = await self._links.shared()
-        replies = await link.call(b"".join(adds), within=COMMAND_SECONDS, replies=len(adds))
-        told = replies if len(adds) > 1 else [replies]
-        return [await self._appended(doing, topic, id, reply) for id, reply in zip(ids, told, strict=True)]
-
-    async def _appended(self, doing: str, topic: str, id: str, reply: Reply) -> str | None:
-        if isinstance(reply, hiredis.ReplyError) and "equal or smaller" in str(reply):
-            return id if await self._links.command(doing, "XRANGE", topic, id, id) else None
-        written: bytes | None = raised(reply, doing)
-        if written is None:
-            raise keys.refusal(topic)
-        return written.decode()
+        replies = await link.call(b"".join(requests), within=COMMAND_SECONDS, replies=len(requests))
+        return replies if len(requests) > 1 else [replies]
 
 
-def _text(raw: bytes) -> str:
-    return raw.decode(errors="backslashreplace")
+def _is_refused(reply: Reply) -> bool:
+    return isinstance(reply, hiredis.ReplyError) and "equal or smaller" in str(reply)
+
+
+def _fate(doing: str, topic: str, entry: Stored, reply: Reply, there: Mapping[str, Reply]) -> Appended:
+    if _is_refused(reply):
+        rows = there[entry.id]
+        if not rows:
+            return Appended.OLDER
+        return Appended.KNOWN if rows[0][1] == list(entry.fields) else Appended.OTHER
+    if raised(reply, doing) is None:
+        raise keys.refusal(topic)
+    return Appended.NEW

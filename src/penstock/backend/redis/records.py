@@ -1,16 +1,17 @@
 """Messages that are found by their id, and what is kept of them beside the streams."""
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 from penstock.backend import keys
 from penstock.backend.parcel import unpack_fields
 from penstock.backend.redis.links import Word
-from penstock.backend.redis.scripts import load
+from penstock.backend.redis.scripts import load, load_to_look
 from penstock.backend.redis.verbs import Verbs, byte_count, milliseconds, pieces
 from penstock.backend.trail import Located, Trail, Where
 from penstock.errors import ConfigurationError
 from penstock.message.ids import canonical
+from penstock.message.times import EPOCH, moment
 
 _RECORDS_PER_SCRIPT = 100
 
@@ -45,7 +46,8 @@ class Records(Verbs):
             names += [lane, keys.retry(lane, group), keys.parked(lane, group), self._dead(lane)]
         hint = "" if place is None else _hint(trail, *place)
         doing, keep = f"cannot look for {id} in {trail.home!r}", trail.keep if act == "cancel" else trail.keep_waiting
-        reply = await self._links.script(doing, load("job"), names, group, id, hint, milliseconds("keep", keep), act)
+        script = load_to_look("job") if act == "look" else load("job")
+        reply = await self._links.script(doing, script, names, group, id, hint, milliseconds("keep", keep), act)
         now, record, found, done = reply
         return _located(trail, now, record, found), done
 
@@ -89,7 +91,7 @@ def _located(trail: Trail, now: bytes, record: Sequence[bytes], found: Sequence[
     where, lane, id, content, consumer, stream = found
     kind = Where(where.decode())
     known = {name.decode(): value for name, value in zip(record[::2], record[1::2], strict=True)}
-    at = _moment(now)
+    at = moment(int(now)) or EPOCH
     if kind is Where.GONE:
         return Located(kind, at, known)
     is_parked = kind is Where.PARKED
@@ -99,12 +101,8 @@ def _located(trail: Trail, now: bytes, record: Sequence[bytes], found: Sequence[
         known,
         topic=trail.lanes[int(lane)],
         id="" if is_parked else id.decode(),
-        due=_moment(id) if is_parked else None,
+        due=moment(int(id)) if is_parked else None,
         raw=unpack_fields(content) if is_parked else content,  # type: ignore[arg-type]
         consumer=consumer.decode(errors="backslashreplace"),
         stream=stream.decode(),
     )
-
-
-def _moment(ms: bytes) -> datetime:
-    return datetime.fromtimestamp(int(ms) / 1000, UTC)

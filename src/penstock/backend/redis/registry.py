@@ -11,27 +11,27 @@ class Registry(Verbs):
     """`register`, `topics`, `pause`, `resume` and `obey` of the Redis backend."""
 
     async def register(self, topic: str) -> None:
-        keys.check_topic(topic)
-        doing = f"cannot register {topic!r}"
-        # A full server refuses to be told what it knows; but it can be asked, and drained.
+        keys.check_named(topic)
+        doing = f"cannot register {topic!r} in {keys.TOPICS}"
+        # Asked first: it is known nearly always, and then there is nothing to write.
         if not await self._links.command(doing, "SISMEMBER", keys.TOPICS, topic):
-            await self._links.command(doing, "SADD", keys.TOPICS, topic)
+            await self._links.repeatable_script(doing, load("register"), [keys.TOPICS], topic)
 
     async def topics(self) -> list[str]:
         found: set[str] = set()
         cursor = b"0"
         while True:
             words = (keys.TOPICS, cursor, "COUNT", _TOPICS_PER_CALL)
-            cursor, names = await self._links.command("cannot list the topics", "SSCAN", *words)
-            found.update(name.decode() for name in names)
+            cursor, names = await self._links.command(f"cannot list the topics in {keys.TOPICS}", "SSCAN", *words)
+            found.update(name.decode(errors="backslashreplace") for name in names)
             if cursor == b"0":
                 return sorted(found)
 
     async def pause(self, topic: str, group: str) -> None:
         await self._change("SADD", topic, group)
 
-    async def resume(self, topic: str, group: str) -> None:
-        await self._change("SREM", topic, group)
+    async def resume(self, topic: str, group: str) -> bool:
+        return await self._change("SREM", topic, group)
 
     async def obey(self, topic: str, group: str, *, paused: bool, epoch: str, command_id: str) -> bool:
         check_names(topic, group)
@@ -41,7 +41,8 @@ class Registry(Verbs):
         args = (group, int(paused), epoch, entry_id("a command", command_id))
         return bool(await self._links.repeatable_script(doing, load("obey"), names, *args))
 
-    async def _change(self, command: str, topic: str, group: str) -> None:
+    async def _change(self, command: str, topic: str, group: str) -> bool:
         check_names(topic, group)
         paused = keys.paused(keys.home(topic))
-        await self._links.command(f"cannot pause or resume group {group!r}, noted in {paused}", command, paused, group)
+        doing = f"cannot pause or resume group {group!r}, noted in {paused}"
+        return bool(await self._links.command(doing, command, paused, group))

@@ -1,12 +1,13 @@
 """Messages that one group alone is to have, and not before they are due: parked before their first attempt."""
 
+import asyncio
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from penstock.backend import keys
 from penstock.backend.entry import Waiting
-from penstock.backend.letter_pages import moment
+from penstock.backend.facts import Awaited
 from penstock.backend.parcel import origin_of, pack_fields, scheduled_fields, split_record, unpack_fields
 from penstock.backend.redis.later import Due, due_of
 from penstock.backend.redis.links import Word
@@ -15,6 +16,7 @@ from penstock.backend.redis.verbs import BYTES_PER_CALL, Verbs, byte_count, chec
 from penstock.errors import PenstockError, PublishUnknownError, ServerUnreachableError
 from penstock.message.ids import canonical
 from penstock.message.message import Message
+from penstock.message.times import moment
 
 _MESSAGES_PER_SCRIPT = 100
 _PARKED_AT_ONCE = 10  # of up to a MiB each
@@ -28,7 +30,7 @@ class _Parcel(NamedTuple):
 
 
 class Scheduling(Verbs):
-    """`schedule`, `read_parked` and `count_parked` of the Redis backend."""
+    """`schedule`, `read_parked` and `awaited` of the Redis backend."""
 
     async def schedule(
         self,
@@ -67,12 +69,16 @@ class Scheduling(Verbs):
                 break
         return found
 
-    async def count_parked(self, topic: str, group: str) -> int:
+    async def awaited(self, topic: str, group: str) -> Awaited:
         check_names(topic, group)
-        parked = keys.parked(topic, group)
-        doing = f"cannot count what waits for group {group!r} of {topic!r} in {parked}"
-        count: int = await self._links.command(doing, "ZCARD", parked)
-        return count
+        parked, retry = keys.parked(topic, group), keys.retry(topic, group)
+        doing = f"cannot see what waits for group {group!r} of {topic!r} in {parked} and {retry}"
+        ready, count, first = await asyncio.gather(
+            self._links.command(doing, "XLEN", retry),
+            self._links.command(doing, "ZCARD", parked),
+            self._links.command(doing, "ZRANGE", parked, 0, 0, "WITHSCORES"),
+        )
+        return Awaited(ready, count, moment(float(first[1])) if first else None)
 
     def _parcel_of(self, topic: str, message: Message[Any], now: datetime) -> bytes:
         fields = self._wire(topic).pack(message, topic)

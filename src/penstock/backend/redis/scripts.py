@@ -14,5 +14,16 @@ class Script(NamedTuple):
 @cache
 def load(name: str) -> Script:
     """The script in `lua/<name>.lua`."""
-    text = files("penstock.backend.redis").joinpath("lua", f"{name}.lua").read_text()
+    return _script(files("penstock.backend.redis").joinpath("lua", f"{name}.lua").read_text())
+
+
+@cache
+def load_to_look(name: str) -> Script:
+    """The same, for a call that writes nothing: a replica runs it, a server that is full, or one for a user who may
+    not write; and any write in it is refused."""
+    _, _, text = load(name).text.partition("\n")
+    return _script(f"#!lua flags=no-writes\n{text}")
+
+
+def _script(text: str) -> Script:
     return Script(text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())

@@ -1,30 +1,33 @@
 """Making outcomes durable: what leaves the pending list was proved to be ours first, and copied if it must live on."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from penstock.backend import keys
 from penstock.backend.entry import DeadLetter, FetchedEntry, Park, Settled
+from penstock.backend.facts import Hastened
 from penstock.backend.parcel import dead_fields, pack_fields, parked_fields, unopenable
 from penstock.backend.redis.links import Word
 from penstock.backend.redis.reading import Reading
-from penstock.backend.redis.scripts import load
+from penstock.backend.redis.scripts import Script, load, load_to_look
 from penstock.backend.redis.standing import NO_FENCE
 from penstock.backend.redis.verbs import byte_count, check_names, entry_id, milliseconds, pieces, whole_number
 from penstock.errors import ConfigurationError
+from penstock.message.times import moment
 
 T = TypeVar("T")
 
 _IDS_PER_CALL = 500  # each is looked up after a theft: a thousand hold the server for 5 ms
 _COPIES_PER_CALL = 100
 _LOOKUPS_PER_CALL = 250
+_EARLY_PER_CALL = 100
 _HANDED_BACK_MS = 365 * 86_400_000
 _EXPIRED_MS = 86_400_000  # longer than any lease, and far from what handed back means
 
 
 class Settling(Reading):
-    """`settle`, `ack`, `ack_many`, `renew`, `release` and `promote` of the Redis backend."""
+    """`settle`, `ack`, `ack_many`, `renew`, `release`, `promote` and `promote_early` of the Redis backend."""
 
     async def settle(
         self,
@@ -100,14 +103,27 @@ class Settling(Reading):
         return await self._touch(stream, group, consumer, entry_ids, _EXPIRED_MS)
 
     async def promote(self, topic: str, group: str, limit: int = 100) -> tuple[int, timedelta | None]:
-        check_names(topic, group)
         whole_number("limit", limit)
+        moved, next_ms = await self._promote(load("promote"), topic, group, limit, "")
+        return moved, None if next_ms < 0 else timedelta(milliseconds=next_ms)
+
+    async def promote_early(self, topic: str, group: str, *, only_count: bool = False) -> AsyncIterator[Hastened]:
+        script, how = (load_to_look("promote"), "count") if only_count else (load("promote"), "early")
+        place: list[Word] = []
+        while True:
+            reply = await self._promote(script, topic, group, _EARLY_PER_CALL, how, *place)
+            moved, left, first, last, *place = reply
+            yield Hastened(moved, left, *(moment(float(due)) if due else None for due in (first, last)))
+            if not place:
+                return
+
+    async def _promote(self, script: Script, topic: str, group: str, limit: int, *how: Word) -> Any:
+        check_names(topic, group)
         names = [keys.parked(topic, group), keys.retry(topic, group), self._dead(topic), keys.steals(topic, group)]
         doing = f"cannot promote parked deliveries of {topic!r} for group {group!r}"
         last_words = unopenable(topic, group, datetime.now(UTC))
-        args = (group, limit, *last_words, *self._trail_words(topic))
-        moved, next_ms = await self._links.script(doing, load("promote"), names, *args)
-        return moved, None if next_ms < 0 else timedelta(milliseconds=next_ms)
+        args = (group, limit, *last_words, *self._trail_words(topic), *how)
+        return await self._links.script(doing, script, names, *args)
 
     async def _park(self, stream: str, group: str, consumer: str, parks: Sequence[Park]) -> Settled:
         check_names(stream, group, consumer)

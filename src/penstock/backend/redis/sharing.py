@@ -35,7 +35,7 @@ class Sharing(Verbs):
         keys.check_topic(topic)
         key = keys.partitions(topic)
         noted: bytes | None = await self._links.command(f"cannot see the partitions of {topic!r} in {key}", "GET", key)
-        if noted is not None and not noted.isdigit():
+        if noted is not None and not (noted.isdigit() and int(noted)):
             raise TopicError(f"{key} holds no number of partitions of topic {topic!r}, but {noted[:40]!r}: remove it")
         return None if noted is None else int(noted)
 

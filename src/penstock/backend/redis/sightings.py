@@ -9,7 +9,7 @@ from penstock.backend.redis.links import Links
 from penstock.backend.redis.reading import Reading
 from penstock.backend.redis.scripts import load
 from penstock.backend.redis.verbs import check_names
-from penstock.backend.sighting import Sighting
+from penstock.backend.sighting import GroupSighting
 from penstock.errors import GroupMissingError, ServerUnreachableError
 from penstock.message.wire import Wire
 
@@ -21,7 +21,7 @@ class Sightings(Reading):
         super().__init__(links, wire, wires)
         self._unanswered: dict[tuple[str, str], str] = {}
 
-    async def watch(self, topic: str, group: str, known: Sighting | None = None) -> Sighting:
+    async def watch(self, topic: str, group: str, known: GroupSighting | None = None) -> GroupSighting:
         check_names(topic, group)
         witness, of = (known.newest_id or "", known.epoch or "") if known is not None else ("", "")
         home = keys.home(topic)
@@ -51,9 +51,9 @@ class Sightings(Reading):
         return start.decode(), bool(held)
 
 
-def _sighting(facts: dict[str, str]) -> Sighting:
+def _sighting(facts: dict[str, str]) -> GroupSighting:
     first = facts.get("first")
-    return Sighting(
+    return GroupSighting(
         exists="epoch" in facts,
         group_exists="last" in facts,
         paused=facts["paused"] == "1",

@@ -39,8 +39,8 @@ class Stopping(Settling):
     ) -> int | None:
         check_names(entry.stream, group, consumer)
         names = [entry.stream, keys.starts(keys.home(entry.stream), group)]
-        where = "retry" if keys.is_retry(entry.stream) else "topic"
-        args = (group, consumer, entry.id, f"{where}/{entry.id}", secrets.token_hex(8), int(only_first))
+        field = keys.start_field(entry.stream, entry.id)
+        args = (group, consumer, entry.id, field, secrets.token_hex(8), int(only_first))
         doing = f"cannot note that work on entry {entry.id} of {entry.stream!r} starts for group {group!r}"
         marks: int | None = await self._links.repeatable_script(doing, load("mark_start"), names, *args)
         return marks

@@ -7,9 +7,9 @@ from penstock.backend import keys
 from penstock.backend.survey import Survey
 
 
-def seen_from(id: str) -> tuple[str, str, str]:
+def seen_from(id: str, *, gives_epoch: bool = True) -> tuple[str, str, str]:
     """Its arguments, for a reader that stands at this id."""
-    return keys.OWN_GROUP, secrets.token_hex(8), id
+    return keys.OWN_GROUP, secrets.token_hex(8) if gives_epoch else "", id
 
 
 def survey_of(reply: Sequence[bytes | int]) -> Survey | None:

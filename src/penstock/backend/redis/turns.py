@@ -2,7 +2,7 @@
 
 import secrets
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import lru_cache
 
 from penstock.backend import keys
@@ -11,7 +11,8 @@ from penstock.backend.facts import position
 from penstock.backend.parcel import dead_fields
 from penstock.backend.redis.links import Word
 from penstock.backend.redis.scripts import load
-from penstock.backend.redis.verbs import Verbs, check_names, entry_id, milliseconds, whole_number
+from penstock.backend.redis.verbs import Verbs, check_names, entry_id, milliseconds, text_of, whole_number
+from penstock.backend.sighting import Turn
 from penstock.backend.survey import Position
 from penstock.backend.turn import Standing
 from penstock.errors import (
@@ -22,6 +23,31 @@ from penstock.errors import (
     TopicError,
     TurnLostError,
 )
+from penstock.message.times import moment
+
+_MOST_DIGITS = 20
+
+
+def turn_of(known: Sequence[bytes | None], now: datetime) -> Turn | None:
+    """Whose turn it is, by token, holder, until, head and failed in its hash; None if nobody ever had it.
+
+    What is no number counts as 0.
+    """
+    if known[0] is None:
+        return None
+    _, holder, until, head, failed = known
+    return Turn(
+        now=now,
+        holder=text_of(holder) if holder else None,
+        until=moment(number_of(until)) if until else None,
+        failed_id=text_of(head or b""),
+        failures=number_of(failed),
+    )
+
+
+def number_of(value: bytes | None) -> int:
+    """A number as the server keeps it; 0 for whatever is none."""
+    return int(value) if value and value.isdigit() and len(value) <= _MOST_DIGITS else 0
 
 
 class Turns(Verbs):

@@ -4,10 +4,10 @@ from datetime import timedelta
 from typing import Any
 
 from penstock.backend import keys
-from penstock.backend.entry import Trimmed
+from penstock.backend.entry import Pin, Trimmed
 from penstock.backend.redis.reading import Reading
 from penstock.backend.redis.scripts import load
-from penstock.backend.redis.verbs import check_names, entry_id, milliseconds, whole_number
+from penstock.backend.redis.verbs import check_names, entry_id, milliseconds, text_of, whole_number
 from penstock.backend.sighting import Consumer
 from penstock.errors import GroupMissingError
 
@@ -79,8 +79,9 @@ class Upkeep(Reading):
         if max_entries is not None:
             whole_number("max_entries", max_entries, least=0)
         args = (floor, limit, keys.OWN_GROUP, -1 if max_entries is None else max_entries)
-        horizon, pin, removed = await self._links.script(f"cannot trim {topic!r}", load("trim"), names, *args)
-        return Trimmed(removed, horizon.decode(), pin.decode() or None)
+        horizon, kind, name, removed = await self._links.script(f"cannot trim {topic!r}", load("trim"), names, *args)
+        who = None if kind == b"nobody" else text_of(name)
+        return Trimmed(removed, horizon.decode(), Pin(kind.decode(), who) if kind else None)
 
     async def cut(self, topic: str, max_entries: int, limit: int = 1000) -> int:
         keys.check_topic(topic)

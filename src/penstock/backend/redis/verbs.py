@@ -34,6 +34,9 @@ class Verbs:
         self._trail: Trail | None = None
         """What is kept of messages that move."""
 
+        self._only_looks = False
+        """Gives no stream an epoch."""
+
     def _record_words(self, topic: str) -> tuple[Word, Word]:
         """For scripts that settle messages of this topic: how keys of records begin, how long they last then."""
         trail = self._trail
@@ -65,6 +68,11 @@ def pieces(items: Iterable[T], most: int, size: Callable[[T], int]) -> Iterator[
             piece, total = [], 0
     if piece:
         yield piece
+
+
+def text_of(raw: bytes) -> str:
+    """A name as the server has it, for people: other programs may have chosen any bytes."""
+    return raw.decode(errors="backslashreplace")
 
 
 def byte_count(values: Iterable[bytes]) -> int:

@@ -19,10 +19,10 @@ from rich.console import Console
 from penstock.cli.demo.sabotage import Sabotage
 from penstock.cli.demo.script import Script
 from penstock.cli.leaving import stopping_signals
+from penstock.cli.screen import Screen
 from penstock.cli.usage import UsageError
 
 _FEWEST = 100
-_UNHEARD = 128 + signal.SIGPIPE
 
 
 def demo(
@@ -51,22 +51,12 @@ def demo(
     """
     if orders < _FEWEST:
         raise UsageError(f"--orders is at least {_FEWEST}, not {orders}: fewer have not enough troubles.")
-    console = _Screen()
+    console = Screen()
     script = Script(orders, archive, sabotage, tuple(shlex.split(prepare)))
     interrupted = asyncio.run(_until_interrupted(script, console))
     if interrupted is not None:
         console.print(f"Interrupted by {interrupted.name}. Nothing is left running.", highlight=False)
         sys.exit(128 + interrupted)
-
-
-class _Screen(Console):
-    """Ends us if its reader has left, as `| head` does."""
-
-    def on_broken_pipe(self) -> None:
-        try:
-            super().on_broken_pipe()
-        except SystemExit:
-            raise SystemExit(_UNHEARD) from None
 
 
 async def _until_interrupted(script: Script, console: Console) -> signal.Signals | None:

@@ -11,6 +11,7 @@ from penstock.cli.demo.books import Books
 from penstock.cli.demo.goods import BILLING, ORDERS, SHIPPING
 from penstock.cli.demo.sabotage import Sabotage
 from penstock.delivery.letters import Letter
+from penstock.diagnosis.finding import amount
 
 _DRAIN_SECONDS = 5.0
 
@@ -64,7 +65,7 @@ class Shop:
         self._bank.is_mended = True
         report = await letters.replay(where=_died_of_the_bank)
         self._books.replayed = report.replayed
-        self._tell(f"The bank is mended: {report.replayed:,} dead letters replayed, to billing alone")
+        self._tell(f"The bank is mended: {amount(report.replayed, 'dead letter')} replayed, to billing alone")
 
     def _is_done(self) -> bool:
         books = self._books

@@ -68,7 +68,7 @@ class Server:
 def _address(options: ServerOptions, environ: Mapping[str, str]) -> Address:
     if options.url is not None:
         address = parse(options.url, source="option url")
-        if address.secret is not None:
+        if address.holds_secrets:
             raise ConfigurationError(
                 "option url holds a password, which Spark would show in plans and logs: give the whole URL by urlEnv or"
                 " urlFile, or the password alone by passwordEnv or passwordFile"

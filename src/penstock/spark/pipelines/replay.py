@@ -86,16 +86,24 @@ class Replay:
         with tables.connect(lake, state) as connection:
             yield self._chosen(connection, lake, state)
 
+    def check(self, chosen: Chosen) -> None:
+        """Raise why `bring` would refuse to begin: there is no such group, or the id was used for another selection."""
+        server = self._server()
+        self._for_each_topic(server, chosen, check_group)
+        for stream in {self._stream(day) for day in chosen.days}:
+            ledger = Ledger(self.id, stream, remember_ms=0)
+            patiently(server.address, partial(ledger.check_selection, sql=self.selection.sql, note=False))
+
     def bring(self, chosen: Chosen, watch: Callable[[int], None] = lambda _: None) -> Replayed:
         """As `run`, what was chosen."""
-        options = {"delivery": "batch", **({"url": self.url} if self.url else {})}
-        server = Server.resolve(SinkOptions.parse(options).server)
+        server = self._server()
         by_stream: dict[str, list[Day]] = defaultdict(list)
         for day in chosen.days:
             by_stream[self._stream(day)].append(day)
-        sinks = {stream: Sink(SinkOptions.parse({**options, "topic": stream}), server) for stream in by_stream}
+        sinks = {stream: Sink(SinkOptions.parse({**self._options, "topic": stream}), server) for stream in by_stream}
         # Before anything is written: what is wrong with the last topic must not be found out half way.
-        self._open_retry_streams(server, sorted({self.to or day.topic for day in chosen.days}))
+        self._for_each_topic(server, chosen, check_group)
+        self._for_each_topic(server, chosen, open_retry_stream)
         ledgers = {stream: Ledger(self.id, stream, sink.remember_ms) for stream, sink in sinks.items()}
         for ledger in ledgers.values():
             patiently(server.address, partial(ledger.check_selection, sql=self.selection.sql))
@@ -113,11 +121,16 @@ class Replay:
         first = patiently(sink.server.address, partial(ledger.first_chosen, days=now))
         return [DayReplay(day, found.get((day.topic, day.date), 0), sink, ledger, self.group) for day in first]
 
-    def _open_retry_streams(self, server: Server, topics: Sequence[str]) -> None:
-        if self.group is None:
-            return
-        for step in (check_group, open_retry_stream):
-            for topic in topics:
+    @property
+    def _options(self) -> dict[str, str]:
+        return {"delivery": "batch", **({"url": self.url} if self.url else {})}
+
+    def _server(self) -> Server:
+        return Server.resolve(SinkOptions.parse(self._options).server)
+
+    def _for_each_topic(self, server: Server, chosen: Chosen, step: Callable[..., None]) -> None:
+        if self.group is not None:
+            for topic in sorted({self.to or day.topic for day in chosen.days}):
                 patiently(server.address, partial(step, topic=topic, group=self.group))
 
     def _stream(self, day: Day) -> str:

@@ -54,10 +54,14 @@ class Ledger:
     stream: str
     remember_ms: int
 
-    def check_selection(self, link: BlockingLink, sql: str) -> None:
-        """Under one id another choice would be taken for done, or come beside the first one."""
+    def check_selection(self, link: BlockingLink, sql: str, *, note: bool = True) -> None:
+        """Under one id another choice would be taken for done, or come beside the first one.
+
+        It is noted, unless `note` is False.
+        """
         digest = hashlib.sha256(sql.encode()).hexdigest().encode()
-        if self._note_first(link, _SELECTION, digest) != digest:
+        noted = self._note_first(link, _SELECTION, digest) if note else self._read(link, _SELECTION)
+        if noted not in (digest, None):
             raise ConfigurationError(
                 f"replay {self.replay!r} to {self.stream!r} was begun with another selection: give the one that it had,"
                 " to go on, or another id, for a new replay"

@@ -6,8 +6,9 @@ from typing import Any, TypeAlias
 
 from penstock.backend import keys
 from penstock.backend.facts import TopicFacts
-from penstock.backend.letter_pages import facts_of, letter_pages, moment
+from penstock.backend.letter_pages import facts_of, letter_pages
 from penstock.backend.parcel import split_record, unpack_fields
+from penstock.message.times import moment
 from penstock.overview import lag_of
 from penstock.spark.connection.driver_link import Line, pairs
 

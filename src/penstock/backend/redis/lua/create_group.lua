@@ -1,4 +1,4 @@
-#!lua
+#!lua flags=allow-oom
 -- Make sure a group exists.
 -- KEYS  stream, steals, and groups if it is a retry stream
 -- ARGV  group, where it starts, '1' to create the stream if need be

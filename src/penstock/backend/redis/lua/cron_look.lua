@@ -1,4 +1,4 @@
-#!lua
+#!lua flags=allow-oom
 -- Say how the schedules of a queue stand, once those that begin are there.
 -- KEYS  crons
 -- ARGV  per schedule that begins: name, times, terms

@@ -1,6 +1,6 @@
 #!lua flags=no-writes
 -- See how a topic stands, and some of its groups.
--- KEYS  topic, dead, later, cursors, groups, paused, then for each group: parked, retry
+-- KEYS  topic, dead, later, cursors, groups, paused, then for each group: parked, retry, turn
 -- ARGV  the name of our own group, most bytes of entries to look at, then for each group: its name, its field in groups
 -- Gives the time in ms; the topic (nothing if there is none): length, how many were ever added, first id, last id, last
 -- deleted id, epoch or ''; dead letters; messages for later and when the next is due; cursors; the names of all groups but
@@ -80,11 +80,19 @@ local function retries(retry, group)
   local first = first_entry(retry, '-')
   return {own.pending, redis.call('XLEN', retry), first and first[2][#first[2]] or ''}
 end
+local function turn_in(hash) -- by HGET: accounts of workers may run that, and need not be given more
+  local found = {redis.call('HGET', hash, 'token')}
+  for i, field in ipairs(found[1] and {'holder', 'until', 'head', 'failed'} or {}) do
+    found[i + 1] = redis.call('HGET', hash, field)
+  end
+  return found
+end
 local groups, looked_for = {}, 0
 for i = 3, #ARGV, 2 do
   if bytes > tonumber(ARGV[2]) then break end
   looked_for = looked_for + 1
-  local group, parked, retry = known[ARGV[i]], KEYS[i + 4], KEYS[i + 5]
+  local own = 3 + 3 * looked_for -- six keys are of all, three of each group before
+  local group, parked, retry = known[ARGV[i]], KEYS[own + 1], KEYS[own + 2]
   if group then
     local last = group['last-delivered-id']
     local oldest = group.pending > 0 and redis.call('XPENDING', topic, group.name, '-', '+', 1)[1]
@@ -94,6 +102,7 @@ for i = 3, #ARGV, 2 do
       group.name, last, group['entries-read'] or -1, redis.call('HGET', KEYS[5], ARGV[i + 1]) or '', next_id(last),
       group.pending, oldest and oldest[1] or '', redis.call('SISMEMBER', KEYS[6], group.name),
       redis.call('ZCARD', parked), due, parcel and last_value(parcel) or '', retries(retry, group.name),
+      turn_in(KEYS[own + 3]),
     }
   end
 end

@@ -1,4 +1,4 @@
-#!lua
+#!lua flags=allow-oom
 -- Make sure that a group marks where a reader that keeps its own position begins.
 -- KEYS  stream
 -- ARGV  group, where it begins if it is new: an entry id or '$', how many entries were ever added up to that id ('' to let

@@ -1,4 +1,4 @@
-#!lua
+#!lua flags=allow-oom
 -- Create a group that vanished, where the last look at it found everything settled.
 -- KEYS  stream, steals, groups
 -- ARGV  group, its field in groups, '1' to create the stream if need be, the name of our own group

@@ -1,10 +1,11 @@
 #!lua flags=allow-oom
--- See how a stream stands for a reader that keeps its own position; gives the stream an epoch if it has none.
+-- See how a stream stands for a reader that keeps its own position; if asked to, gives it an epoch if it has none.
 -- KEYS  stream
--- ARGV  the name of our own group, a token to become the epoch, the id of the reader's position; where entries are
---       wanted, too: from which id on, and how many at most
--- Gives nothing if there is no stream, else: epoch, oldest id and newest id that are there ('' if none), last id given,
--- highest id deleted, length, how many were ever added, 1 if the entry of that id is there; and the entries, if wanted.
+-- ARGV  the name of our own group, a token to become the epoch ('': none is given), the id of the reader's position;
+--       where entries are wanted, too: from which id on, and how many at most
+-- Gives nothing if there is no stream, else: epoch, oldest id and newest id that are there (each '' if none), last id
+-- given, highest id deleted, length, how many were ever added, 1 if the entry of that id is there; and the entries, if
+-- wanted.
 -- Keeps one moment: from numbers of two moments a loss can seem to be none, or none a loss.
 local stream = KEYS[1]
 if redis.call('EXISTS', stream) == 0 then return {} end
@@ -21,13 +22,13 @@ if ours then
   for _, row in ipairs(redis.call('XINFO', 'CONSUMERS', stream, ARGV[1])) do
     epoch = epoch or string.match(facts(row).name, '^epoch%-(%x+)$')
   end
-else
+elseif ARGV[2] ~= '' then
   -- At the largest id it reads nothing, and holds back nobody who looks for the slowest group.
   redis.call('XGROUP', 'CREATE', stream, ARGV[1], '18446744073709551615-18446744073709551615')
 end
 if not epoch then
   epoch = ARGV[2]
-  redis.call('XGROUP', 'CREATECONSUMER', stream, ARGV[1], 'epoch-' .. epoch)
+  if epoch ~= '' then redis.call('XGROUP', 'CREATECONSUMER', stream, ARGV[1], 'epoch-' .. epoch) end
 end
 local info = facts(redis.call('XINFO', 'STREAM', stream))
 local oldest, newest = info['first-entry'], info['last-entry']

@@ -3,11 +3,12 @@
 -- KEYS  stream, cursors
 -- ARGV  floor: what is older may go, most entries to look at, a group that reads nothing and pins nothing, how many
 --       entries may stay however young they are ('-1': all)
--- Gives the horizon, what pins it ('group <name>', 'cursor <name>', or '' for the floor), how many entries were dropped.
+-- Gives the horizon; what pins it ('group', 'cursor', 'nobody' if none reads the stream yet, or '' for the floor) and the
+-- name of that; how many entries were dropped.
 -- Keeps what anybody may still need: the horizon and the trimming are one step, so no group can appear in between. The
 -- count is taken in the same step too: those who trim beside each other drop what is too many once.
 local stream, floor, most = KEYS[1], ARGV[1], tonumber(ARGV[2])
-local settled, pin = nil, '' -- up to there everybody is done
+local settled, pin, name = nil, '', '' -- up to there everybody is done
 local function parts(id)
   local ms, seq = string.match(id, '^0*(%d+)-0*(%d+)$')
   return {ms, seq}
@@ -20,10 +21,10 @@ local function less(a, b) -- as digit strings: doubles lose the low digits of 64
   end
   return false
 end
-local function hold(id, name)
-  if not settled or less(id, settled) then settled, pin = id, name end
+local function hold(id, kind, of)
+  if not settled or less(id, settled) then settled, pin, name = id, kind, of end
 end
-if redis.call('EXISTS', stream) == 0 then return {'0-0', '', 0} end
+if redis.call('EXISTS', stream) == 0 then return {'0-0', '', '', 0} end
 local epochs
 local function is_epoch(token)
   if not epochs then
@@ -39,7 +40,7 @@ for _, facts in ipairs(redis.call('XINFO', 'GROUPS', stream)) do
   if group['name'] ~= ARGV[3] then
     local id = group['last-delivered-id']
     if group['pending'] > 0 then id = redis.call('XPENDING', stream, group['name'], '-', '+', 1)[1][1] end
-    hold(id, 'group ' .. group['name'])
+    hold(id, 'group', group['name'])
   end
 end
 local cursors = redis.call('HGETALL', KEYS[2])
@@ -50,14 +51,14 @@ for i = 1, #cursors, 2 do
     return redis.error_reply('ERR the cursor ' .. cursors[i] .. ' of ' .. stream .. ' holds no entry id')
   end
   -- One of an earlier stream has read nothing of this one.
-  hold((of == '' or is_epoch(of)) and id or '0-0', 'cursor ' .. cursors[i])
+  hold((of == '' or is_epoch(of)) and id or '0-0', 'cursor', cursors[i])
 end
-if not settled then return {'0-0', 'nobody reads it yet', 0} end
+if not settled then return {'0-0', 'nobody', '', 0} end
 local function trim(horizon, limit)
   return limit > 0 and redis.call('XTRIM', stream, 'MINID', '~', horizon, 'LIMIT', limit) or 0 -- 0 would mean no limit
 end
-if less(settled, floor) then return {settled, pin, trim(settled, most)} end
+if less(settled, floor) then return {settled, pin, name, trim(settled, most)} end
 local removed = trim(floor, most)
 local excess = ARGV[4] == '-1' and 0 or redis.call('XLEN', stream) - ARGV[4]
-if excess <= 0 then return {floor, '', removed} end
-return {settled, pin, removed + trim(settled, math.min(excess, most - removed))}
+if excess <= 0 then return {floor, '', '', removed} end
+return {settled, pin, name, removed + trim(settled, math.min(excess, most - removed))}

@@ -1,0 +1,298 @@
+"""What `why`, `doctor` and `check` say mends a finding does: the condition is made, the remedy run as it is written."""
+
+import asyncio
+import shlex
+import subprocess
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import redis
+
+from penstock import Cursor, Penstock, Priority
+from penstock.backend import keys
+from penstock.backend.entry import Park
+from penstock.cli.main import app as command_line
+from penstock.message.message import Message
+from tests.support.command_line import CommandLine
+
+NOW = timedelta(0)
+AT_ONCE = ("--quiet", "1ms")
+DOCTOR = ("doctor", "--no-machine", "--skip", "persistence", *AT_ONCE)
+DAYS = 86_400_000
+
+
+def prepared(penstock: CommandLine, do: Callable[[Penstock], Awaitable[Any]]) -> Any:
+    async def run() -> Any:
+        async with Penstock.connect(penstock.url) as app:
+            return await do(app)
+
+    return asyncio.run(run())
+
+
+async def orders(app: Penstock, count: int = 4) -> list[str]:
+    await app.backend.create_group("orders", "g")
+    await app.backend.register("orders")
+    return [str(id) for id in await app.backend.publish_many("orders", [Message({"n": n}) for n in range(count)])]
+
+
+async def held(app: Penstock, count: int = 2) -> list[str]:
+    ids = await orders(app)
+    await app.backend.read_new("orders", "g", "gone", count, NOW)
+    return ids
+
+
+def told(penstock: CommandLine, rule: str, *asking: str) -> list[dict[str, Any]]:
+    """What a rule has found. A remedy that begins with a command is one, and no prose follows: it is to be pasted."""
+    rows = [row for row in penstock(*asking, code=None).rows if row["rule"] == rule]
+    for words in (shlex.split(row["remedy"]) for row in rows):
+        if words[0] in ("penstock", "valkey-cli", "redis-cli"):
+            assert not any(word.endswith((",", ";", ":")) for word in words), words
+            assert words[0] != "penstock" or command_line.parse_commands(words[1:])[0], words
+        else:
+            assert not set(words) & {"penstock", "valkey-cli", "redis-cli"}, words
+    return rows
+
+
+def commands(row: dict[str, Any]) -> list[list[str]]:
+    """The remedy, if it is a command of ours; then every command of ours that is named besides, up to the end of its
+    part of the sentence."""
+    parts = f"{row['remedy']}; {row['besides']}".split("penstock ")[1:]
+    return [shlex.split(part.split("; ")[0].split(", ")[0]) for part in parts]
+
+
+def pasted(remedy: str) -> str:
+    """What the server's own client answers to a remedy; Redis's client does for both."""
+    words = shlex.split(remedy)[1:]
+    done = subprocess.run(["redis-cli", *words], capture_output=True, text=True, timeout=10, check=True)
+    return done.stdout.strip()
+
+
+def mend(penstock: CommandLine, rule: str, *asking: str) -> list[str]:
+    """Run the last command of each finding, which is the one that changes something, and see the finding gone."""
+    rows = told(penstock, rule, *asking)
+    assert rows, f"there is no finding of {rule}"
+    for row in rows:
+        penstock(*commands(row)[-1])
+    assert told(penstock, rule, *asking) == []
+    return [row["remedy"] for row in rows]
+
+
+def test_paused(penstock: CommandLine, client: redis.Redis) -> None:
+    prepared(penstock, orders)
+    client.sadd(keys.paused("orders"), "g")
+    mend(penstock, "paused", "why", "orders")
+
+
+def test_retries_later(penstock: CommandLine) -> None:
+    async def parked(app: Penstock) -> None:
+        await orders(app, 2)
+        entries = await app.backend.read_new("orders", "g", "c", 2, NOW)
+        await app.backend.settle("orders", "g", "c", parked=[Park(one, timedelta(hours=1), 2) for one in entries])
+
+    prepared(penstock, parked)
+    (row,) = told(penstock, "retries-later", "why", "orders")
+    penstock(*commands(row)[0])
+    assert told(penstock, "retries-later", "why", "orders") == []
+
+
+def test_what_has_not_failed_is_not_said_to_be_tried_at_once(penstock: CommandLine) -> None:
+    async def snoozed(app: Penstock) -> None:
+        await orders(app, 1)
+        entries = await app.backend.read_new("orders", "g", "c", 1, NOW)
+        await app.backend.settle("orders", "g", "c", parked=[Park(one, timedelta(hours=1), 1) for one in entries])
+
+    prepared(penstock, snoozed)
+    (row,) = told(penstock, "retries-later", "why", "orders")
+    assert row["remedy"] == "wait until it is due"
+
+
+def test_owner_dead(penstock: CommandLine) -> None:
+    """The leases end; whose they were is told until a worker takes them over."""
+    prepared(penstock, held)
+    (row,) = told(penstock, "owner-dead", "why", "orders", *AT_ONCE)
+    assert penstock(*commands(row)[-1]).out == "2 entries of 'orders' are free for the workers of group 'g'\n"
+
+    async def take(app: Penstock) -> int:
+        return len(await app.backend.reclaim_idle("orders", "g", "new", timedelta(seconds=30), 10))
+
+    assert prepared(penstock, take) == 2
+    assert told(penstock, "owner-dead", "why", "orders", "--quiet", "1m") == []
+
+
+def test_ghosts(penstock: CommandLine, client: redis.Redis) -> None:
+    ids = prepared(penstock, lambda app: held(app, 4))
+    client.xdel("orders", *ids[:3])
+    mend(penstock, "ghosts", "why", "orders")
+    prepared(penstock, lambda app: held(app, 20))
+    client.xtrim("orders", maxlen=0, approximate=False)
+    mend(penstock, "ghosts", "check", "orders")
+
+
+def test_poison(penstock: CommandLine) -> None:
+    """On the topic, and among the retries: it can be seen where it is, and settled."""
+
+    async def handed_out(app: Penstock) -> None:
+        ids = await held(app, 2)
+        entries = await app.backend.reclaim_idle("orders", "g", "c0", NOW, 2)
+        await app.backend.settle("orders", "g", "c0", parked=[Park(entries[1], NOW, 2)])  # type: ignore[arg-type]
+        await app.backend.promote("orders", "g")
+        retries = keys.retry("orders", "g")
+        await app.backend.read_new(["orders", retries], "g", "c1", 10, NOW)
+        for consumer in ("c2", "c3"):
+            for stream in ("orders", retries):
+                (entry,) = await app.backend.reclaim_idle(stream, "g", consumer, NOW, 1)
+                await app.backend.mark_start(entry, "g", consumer)  # type: ignore[arg-type] - it is not malformed
+        assert len(ids) == 4
+
+    prepared(penstock, handed_out)
+    rows = told(penstock, "poison", "why", "orders")
+    assert len(rows) == 2
+    assert [row["evidence"][1:] for row in rows] == [[], ["1 attempt before that failed"]]
+    for row, n in zip(rows, (0, 1), strict=True):
+        see = commands(row)[0]
+        assert penstock(*see).rows[0]["body"] == {"n": n}
+    mend(penstock, "poison", "why", "orders")
+
+
+def test_dead_group(penstock: CommandLine) -> None:
+    prepared(penstock, orders)
+    mend(penstock, "dead-group", *DOCTOR, "--abandoned", "1ms")
+
+
+def test_dead_cursor(penstock: CommandLine, client: redis.Redis) -> None:
+    (id, *_) = prepared(penstock, orders)
+    client.hset(keys.cursors("orders"), mapping={"copy": id, "odd": "nowhere"})
+    assert told(penstock, "dead-cursor", *DOCTOR) == []
+    (row,) = told(penstock, "dead-cursor", *DOCTOR, "--abandoned", "1ms")
+    assert row["besides"] == "if nobody needs it any more: penstock cursor rm orders copy"
+    penstock(*commands(row)[-1], "--yes")
+    assert told(penstock, "dead-cursor", *DOCTOR, "--abandoned", "1ms") == []
+
+
+def test_a_cursor_that_catches_up_is_not_called_dead(penstock: CommandLine, client: redis.Redis) -> None:
+    """Its reader committed a moment ago; what it comes to next is old all the same."""
+    seconds, _ = client.time()
+    for n in range(3):
+        client.xadd("orders", {"payload": "{}"}, id=f"{1000 * seconds - 3 * DAYS}-{n + 1}")
+    client.sadd(keys.TOPICS, "orders")
+
+    async def read_one(app: Penstock) -> None:
+        async with app.tail("orders", after=Cursor("copy", start="earliest")) as tail:
+            assert await (await anext(aiter(tail))).commit()  # type: ignore[union-attr] - it is no gap
+
+    prepared(penstock, read_one)
+    (row,) = penstock(*DOCTOR).rows
+    assert (row["rule"], row["level"]) == ("dead-cursor", "note")
+    assert row["what"].endswith("the next entry for it is 3d old")
+    assert "--yes" not in row["remedy"] + row["besides"]
+
+
+def test_untrimmed(penstock: CommandLine, client: redis.Redis) -> None:
+    seconds, _ = client.time()
+    for n in range(250):
+        client.xadd("orders", {"payload": "{}"}, id=f"{1000 * seconds - 3 * DAYS}-{n + 1}")
+    client.sadd(keys.TOPICS, "orders")
+    client.xgroup_create("orders", "g", id="$")
+    mend(penstock, "untrimmed", *DOCTOR)
+
+
+def test_dead(penstock: CommandLine) -> None:
+    penstock("publish", "orders", "1")
+
+    async def died(app: Penstock) -> str:
+        from penstock.backend.entry import DeadLetter
+
+        await app.backend.create_group("orders", "g")
+        (entry,) = await app.backend.read_new("orders", "g", "c", 1, NOW)
+        await app.backend.settle("orders", "g", "c", dead=[DeadLetter(entry, "no such customer")])
+        return entry.message.id  # type: ignore[union-attr]
+
+    mend(penstock, "dead", "why", prepared(penstock, died))
+
+
+def test_starved(penstock: CommandLine, client: redis.Redis) -> None:
+    """The job is urgent now; its lane is told of until a worker passes the place where it was."""
+
+    async def jobs(app: Penstock) -> str:
+        queue = app.jobs("mail")
+        await queue.enqueue(Message(1, type="send"))
+        low = await queue.enqueue(Message(2, type="send"), priority=Priority.LOW)
+        for lane in queue.topics:
+            await app.backend.create_group(lane, "workers")
+        return low.id
+
+    id = prepared(penstock, jobs)
+    (row,) = (
+        row for row in told(penstock, "starved", "why", "mail", *AT_ONCE) if row["subject"] == "{mail}:low/workers"
+    )
+    words = [id if word == "ID" else word for word in commands(row)[-1]]
+    penstock(*words)
+    assert client.xlen("{mail}:high") == 1
+
+
+def test_registry_and_a_pause_of_nobody(penstock: CommandLine, client: redis.Redis) -> None:
+    prepared(penstock, orders)
+    client.srem(keys.TOPICS, "orders")
+    client.sadd(keys.paused("orders"), "nobody")
+    mend(penstock, "registry", "check", "orders")
+    mend(penstock, "notes", "check", "orders")
+
+
+def test_positions(penstock: CommandLine, client: redis.Redis) -> None:
+    """Of a group, of cursors that are ahead or hold nonsense, and of a reader in sequence."""
+    prepared(penstock, orders)
+    client.xgroup_setid("orders", "g", "9999999999999-0")
+    client.hset(keys.cursors("orders"), mapping={"lake": "9999999999999-1", "odd": "nowhere"})
+
+    async def read(app: Penstock) -> None:
+        async with app.changes("orders", of=dict, reader="ledger") as changes:
+            await (await changes.recv()).ack()
+
+    prepared(penstock, read)
+    client.xgroup_setid("orders", "ledger", "9999999999999-0")
+    assert len(mend(penstock, "positions", "check", "orders")) == 4
+    rows = {row["cursor"]: row for row in penstock("cursor", "ls", "orders").rows}
+    assert (rows["lake"]["behind"], rows["odd"]["entry_id"]) == (0, "0-0")
+
+
+def test_dead_letters_that_cannot_be_opened(penstock: CommandLine, client: redis.Redis) -> None:
+    prepared(penstock, orders)
+    for _ in range(7):
+        client.xadd(keys.dead("orders"), {"what": "is this"})
+    mend(penstock, "dead", "check", "orders")
+
+
+def test_dead_letters_that_are_too_old(penstock: CommandLine, client: redis.Redis) -> None:
+    penstock("publish", "orders", "1")
+    seconds, _ = client.time()
+    record = '{"topic":"orders","group":"g","entry":"1-1","attempts":1,"reason":"r","first":"2026-01-01T00:00:00Z"'
+    kept = {"penstock-dead": record + ',"last":"2026-01-01T00:00:00Z"}', "payload": "1"}
+    client.xadd(keys.dead("orders"), kept, id=f"{1000 * seconds - 40 * DAYS}-1")
+    mend(penstock, "dead", "check", "orders")
+
+
+@pytest.mark.needs("redis-cli")
+@pytest.mark.parametrize("rule", ["types", "topic"])
+def test_keys_of_another_type(penstock: CommandLine, client: redis.Redis, rule: str) -> None:
+    penstock("publish", "orders", "1")
+    key = keys.parked("orders", "g") if rule == "types" else "orders"
+    if rule == "types":
+        client.xgroup_create("orders", "g", id="$")
+    client.delete(key)
+    client.set(key, "no such thing")
+    asking = ("check", "orders") if rule == "types" else DOCTOR
+    (row,) = told(penstock, rule, *asking)
+    renamed = pasted(row["remedy"].replace("NEWNAME", "elsewhere"))
+    assert (renamed, client.get("elsewhere")) == ("1", b"no such thing")
+    assert told(penstock, rule, *asking) == []
+
+
+@pytest.mark.needs("redis-cli")
+def test_a_name_that_no_topic_can_have(penstock: CommandLine, client: redis.Redis) -> None:
+    client.sadd(keys.TOPICS, "penstock:no topic")
+    (row,) = told(penstock, "topic", *DOCTOR)
+    assert [one["remedy"] for one in told(penstock, "registry", "check")] == [row["remedy"]]
+    assert pasted(row["remedy"]) == "1"
+    assert told(penstock, "topic", *DOCTOR) == []
