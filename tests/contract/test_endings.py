@@ -48,7 +48,7 @@ async def test_closing_ends_whatever_is_under_way_with_an_error_of_ours(
     await blocked(admin, 3)
     proxy.stall()
     under_way = [*reading, *(asyncio.create_task(call(wired, topic)) for call in VERBS.values())]
-    async with asyncio.timeout(4):  # a connection that is being opened has three seconds
+    async with asyncio.timeout(10):  # a connection that is being opened has three seconds
         while not proxy.held:
             await asyncio.sleep(0.005)
         await asyncio.gather(wired.aclose(), wired.aclose())

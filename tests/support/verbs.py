@@ -65,7 +65,8 @@ VERBS: dict[str, Call] = {
     "promote_later": lambda b, t: b.promote_later(t),
     "publish_once": lambda b, t: b.publish_once(t, [Message(1)], window=_HOUR),
     "read_new": lambda b, t: b.read_new(t, "g", "c", 1, _NO_WAIT),
-    "read_new, blocking": lambda b, t: b.read_new(t, "g", "c", 1, _SHORT),
+    # Another consumer: behind a read of its own consumer that is stuck it would give up in its time, with nothing.
+    "read_new, blocking": lambda b, t: b.read_new(t, "g", "blocking", 1, _SHORT),
     "reclaim_idle": lambda b, t: b.reclaim_idle(t, "g", "c", _NO_WAIT, 1),
     "read_range": lambda b, t: b.read_range(t, "-", "+", 1),
     "settle, done": lambda b, t: b.settle(t, "g", "c", done=[leased(t)]),
