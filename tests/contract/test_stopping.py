@@ -15,11 +15,12 @@ from penstock.errors import ConfigurationError, ServerUnreachableError
 from penstock.message.message import Message
 from tests.support.proxy import Proxy
 from tests.support.servers import Server
-from tests.support.waiting import blocked
+from tests.support.waiting import ENOUGH, blocked
 
 NOW = timedelta(0)
 LONG = timedelta(seconds=30)
 HOUR = timedelta(hours=1)
+ENDED = 9.0  # by itself a blocked read ends after 10 s
 
 
 @pytest.fixture
@@ -33,7 +34,7 @@ async def publish(backend: RedisBackend, topic: str, count: int = 1) -> None:
 
 
 async def pending(admin: "redis.Redis", topic: str, count: int) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(ENOUGH):
         while admin.xpending(topic, "g")["pending"] != count:
             await asyncio.sleep(0.005)
 
@@ -50,7 +51,7 @@ async def test_a_blocked_read_ends_at_once_with_nothing(
     readings = [asyncio.create_task(backend.read_new(topic, group, "c", 10, LONG)) for _ in range(3)]
     await blocked(admin)
     connections = admin.info("stats")["total_connections_received"]
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(ENDED):
         assert await backend.stop_reading(topic, group, "c") == 0
         assert await asyncio.gather(*readings) == [[], [], []]
     assert admin.info("stats")["total_connections_received"] == connections  # those that waited did not begin to read
@@ -79,7 +80,7 @@ async def test_a_read_ahead_that_is_blocked_is_ended(
     await publish(backend, topic, 2)
     await backend.read_new(topic, group, "c", 2, LONG, ahead=True)
     await blocked(admin)
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(ENDED):
         assert await backend.stop_reading(topic, group, "c") == 0
     await publish(backend, topic)
     assert admin.xpending(topic, group)["pending"] == 2
@@ -136,7 +137,7 @@ async def test_stopping_the_topic_ends_a_read_of_the_topic_with_its_retries(
     reading = asyncio.create_task(backend.read_new(both, group, "c", 10, LONG))
     other = asyncio.create_task(backend.read_new(both, group, "d", 10, LONG))
     await blocked(admin, 2)
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(ENDED):
         await backend.stop_reading(topic, group, "c")
         assert await reading == []
     assert not other.done()
@@ -150,17 +151,20 @@ async def test_stopping_at_random_moments_loses_nothing(
     dice = random.Random(11)
     seen: list[str] = []
     handed_back = 0
-    for round_number in range(60):
+    round_number = 0
+    while round_number < 60 or handed_back <= 10 or len(seen) <= 10:
+        round_number += 1
+        patience = max(1, round_number - 60)  # where an answer takes its time, it is waited for longer and longer
         reading = asyncio.create_task(
             backend.read_new(topic, group, "c", dice.choice([1, 3]), LONG, ahead=dice.random() < 0.7)
         )
         publishing = asyncio.create_task(publish(backend, topic, dice.randint(0, 8)))
         for _ in range(dice.randint(1, 12)):  # once at least, or the read would begin after the stop
             await asyncio.sleep(0)
-        await asyncio.wait([reading], timeout=dice.choice([0, 0.001, 0.003, 0.01]))
+        await asyncio.wait([reading], timeout=patience * dice.choice([0, 0.001, 0.003, 0.01]))
         if dice.random() < 0.3:
             reading.cancel()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(ENDED):
             handed_back += await backend.stop_reading(topic, group, "c")
             with contextlib.suppress(asyncio.CancelledError):
                 seen += [entry.id for entry in await reading]
@@ -170,8 +174,6 @@ async def test_stopping_at_random_moments_loses_nothing(
         assert len(held) == len(seen) + handed_back, round_number
         assert not {row["message_id"].decode() for row in back} & set(seen)
         assert len(back) == handed_back
-    assert handed_back > 10
-    assert len(seen) > 10
     assert len(set(seen)) == len(seen)
 
 
@@ -183,13 +185,13 @@ async def test_a_user_who_may_not_unblock_waits_for_the_read_to_end(
     try:
         async with await RedisBackend.connect(url) as backend:
             await backend.create_group(topic, "g")
-            reading = asyncio.create_task(backend.read_new(topic, "g", "c", 1, timedelta(seconds=1)))
+            reading = asyncio.create_task(backend.read_new(topic, "g", "c", 1, LONG))
             await blocked(admin)
             stopping = asyncio.create_task(backend.stop_reading(topic, "g", "c"))
             await asyncio.wait([stopping], timeout=0.3)
             assert not stopping.done()
             await publish(backend, topic)  # is given to the read, which nobody waits for any more
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(ENDED):
                 assert await stopping == 1
                 assert await reading == []
             assert len(await backend.reclaim_idle(topic, "g", "d", HOUR, 10)) == 1
@@ -213,12 +215,12 @@ async def test_a_connection_that_breaks_meanwhile_costs_nothing_but_the_idle_tim
         proxy.cut()
     else:
         proxy.drop_reply_to("UNBLOCK" if moment == "unblock" else "EVALSHA")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(ENOUGH):
         assert await wired.stop_reading(topic, "g", "c") == 0
         await asyncio.wait([reading])
     assert moment == "before" or proxy.dropped == 1
     proxy.refusing = False
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(ENOUGH):
         while admin.info("clients")["blocked_clients"]:
             await asyncio.sleep(0.01)
     admin.xadd(topic, {"payload": "2"})
@@ -240,10 +242,10 @@ async def test_a_request_to_unblock_that_overtakes_the_read_is_made_again(
     monkeypatch.setattr(backend._links, "command", too_early_once)
     reading = asyncio.create_task(backend.read_new(topic, group, "c", 10, LONG))
     await blocked(admin)
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(ENDED):
         assert await backend.stop_reading(topic, group, "c") == 0
         assert await reading == []
-    assert swallowed == 2
+    assert swallowed >= 2  # again and again, until the answer is here
 
 
 async def test_a_stop_that_can_reach_nobody_does_not_wait_for_the_read_to_end(
@@ -255,7 +257,7 @@ async def test_a_stop_that_can_reach_nobody_does_not_wait_for_the_read_to_end(
     reading = asyncio.create_task(backend.read_new(topic, group, "c", 10, LONG))
     await blocked(admin)
     monkeypatch.setattr(backend._links, "command", unreachable)
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(ENDED):
         assert await backend.stop_reading(topic, group, "c") == 0
         assert await reading == []
 
@@ -272,7 +274,7 @@ async def test_a_stop_that_is_cancelled_leaves_no_blocked_read_behind(
             stopping = asyncio.create_task(backend.stop_reading(topic, "g", "c"))
             await asyncio.wait([stopping], timeout=0.1)
             stopping.cancel()
-            async with asyncio.timeout(2):
+            async with asyncio.timeout(ENDED):
                 assert await reading == []
                 while admin.info("clients")["blocked_clients"]:
                     await asyncio.sleep(0.01)

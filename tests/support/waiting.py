@@ -1,4 +1,4 @@
-"""Waiting for what must come, with a deadline."""
+"""Waiting for what must come, with a deadline that a slow machine keeps: who waits longer than needed has failed."""
 
 import asyncio
 import contextlib
@@ -11,15 +11,18 @@ from penstock.errors import PublishUnknownError, ServerUnreachableError
 
 T = TypeVar("T")
 
+ENOUGH = 20.0
+"""Seconds. Less than a test may take, and far more than anything that is waited for here."""
+
 
 async def blocked(admin: "redis.Redis", readers: int = 1) -> None:
     """Wait until that many readers are blocked on the server."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(ENOUGH):
         while admin.info("clients")["blocked_clients"] < readers:
             await asyncio.sleep(0.005)
 
 
-async def healed(call: Callable[[], Awaitable[T]], within: float = 5) -> T:
+async def healed(call: Callable[[], Awaitable[T]], within: float = ENOUGH) -> T:
     """The call's result, once the calls that notice a broken connection have failed."""
     async with asyncio.timeout(within):
         while True:
