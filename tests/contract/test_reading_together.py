@@ -13,7 +13,7 @@ from penstock.backend.redis import RedisBackend
 from penstock.errors import ConfigurationError, GroupMissingError
 from penstock.message.message import Message
 from tests.support.servers import Server
-from tests.support.waiting import blocked
+from tests.support.waiting import ENOUGH, blocked
 
 NOW = timedelta(0)
 LONG = timedelta(seconds=30)
@@ -77,7 +77,7 @@ async def test_a_blocked_read_is_woken_by_either_stream(
         await blocked(admin)
         await backend.settle(topic, "g", "c", parked=[Park(entry, NOW, 2)])
         await backend.promote(topic, "g")
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(9):  # a read that nobody wakes is sent again after 10 s
         (got,) = await reading
     assert got.stream == both[woken_by]
 
@@ -115,7 +115,7 @@ async def test_a_full_stream_beside_an_empty_one_is_read_ahead(
 ) -> None:
     await publish(backend, topic, 6)
     assert len(await backend.read_new(both, "g", "c", 2, LONG, ahead=True)) == 2
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(ENOUGH):
         while admin.xpending(topic, "g")["pending"] < 4:
             await asyncio.sleep(0.005)
     rest = [by_stream(await backend.read_new(both, "g", "c", 2, LONG, ahead=True)) for _ in range(2)]
@@ -171,7 +171,7 @@ async def test_a_forgotten_consumer_lets_go_of_reads_that_include_the_stream(
     before = admin.info("clients")["connected_clients"]
     await backend.read_new(both, "g", "c", 1, timedelta(milliseconds=1))
     assert await backend.forget_consumer(both[1], "g", "c") is True
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(ENOUGH):
         while admin.info("clients")["connected_clients"] > before:
             await asyncio.sleep(0.01)
 
