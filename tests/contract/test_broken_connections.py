@@ -26,7 +26,7 @@ from penstock.errors import (
 from penstock.message.message import Message
 from tests.support.proxy import Proxy
 from tests.support.servers import Server
-from tests.support.waiting import blocked, healed
+from tests.support.waiting import ENOUGH, blocked, healed
 
 NO_WAIT = timedelta(0)
 SHORT = timedelta(milliseconds=50)
@@ -46,24 +46,29 @@ async def quiet() -> AsyncIterator[None]:
 
 
 @pytest.fixture
-def hasty(monkeypatch: pytest.MonkeyPatch) -> float:
-    """How long a command may take, made short: silence is waited for in real time."""
-    for name, module in list(sys.modules.items()):
-        if name.startswith("penstock.backend.redis") and hasattr(module, "COMMAND_SECONDS"):
-            monkeypatch.setattr(module, "COMMAND_SECONDS", 0.5)
-            monkeypatch.setattr(module, "_PATIENCE_SECONDS", 0.5, raising=False)
-    # Else the deadline of the login would still be the next one that a fresh connection looks at.
-    monkeypatch.setattr("penstock.backend.redis.opening.CONNECT_SECONDS", 1.0)
-    return 0.5
+def hasty(monkeypatch: pytest.MonkeyPatch) -> Callable[[], float]:
+    """Called, it makes the time short that a command may take, and gives it: silence is waited for in real time.
+
+    Until then commands have the time that a slow machine needs.
+    """
+
+    def hurry() -> float:
+        for name, module in list(sys.modules.items()):
+            if name.startswith("penstock.backend.redis") and hasattr(module, "COMMAND_SECONDS"):
+                monkeypatch.setattr(module, "COMMAND_SECONDS", 0.5)
+                monkeypatch.setattr(module, "_PATIENCE_SECONDS", 0.5, raising=False)
+        return 0.5
+
+    return hurry
 
 
 @pytest.fixture
-def hasty_on_redis(server: Server, request: pytest.FixtureRequest) -> float:
+def hasty_on_redis(server: Server, request: pytest.FixtureRequest) -> Callable[[], float]:
     """The real time on one server: once is enough for a test that takes so long."""
     if "valkey" in server.binary:
-        return COMMAND_SECONDS
-    seconds: float = request.getfixturevalue("hasty")
-    return seconds
+        return lambda: COMMAND_SECONDS
+    hurry: Callable[[], float] = request.getfixturevalue("hasty")
+    return hurry
 
 
 async def leased(backend: RedisBackend, topic: str, count: int = 1) -> list[FetchedEntry]:
@@ -77,12 +82,12 @@ async def test_an_idle_backend_whose_connections_broke_heals_by_itself(
     await wired.read_new(topic, "g", "c", 1, SHORT)
     before = proxy.connections
     proxy.cut()
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(ENOUGH):
         while proxy.open_wires:
             await asyncio.sleep(0)
     await asyncio.sleep(0)
-    published = await healed(lambda: wired.publish(topic, Message(1)), within=1)
-    (entry,) = await healed(lambda: wired.read_new(topic, "g", "c", 1, SHORT), within=1)
+    published = await healed(lambda: wired.publish(topic, Message(1)))
+    (entry,) = await healed(lambda: wired.read_new(topic, "g", "c", 1, LONG))
     assert entry.id == published
     assert proxy.connections == before + 2
 
@@ -93,7 +98,7 @@ async def test_a_blocked_read_whose_connection_breaks_says_so_and_the_next_one_h
     reading = asyncio.create_task(wired.read_new(topic, "g", "c", 1, LONG))
     await blocked(admin)
     proxy.cut()
-    async with asyncio.timeout(1):
+    async with asyncio.timeout(9):  # by itself a blocked read ends after 10 s
         with pytest.raises(ServerUnreachableError, match="lost the connection"):
             await reading
     reading = asyncio.create_task(healed(lambda: wired.read_new(topic, "g", "c", 1, LONG)))
@@ -233,20 +238,22 @@ async def test_an_advance_whose_reply_is_lost_counts_once(
 
 
 async def test_publish_many_tells_what_was_written_when_the_server_goes_away_half_way(
-    hasty: float, wired: RedisBackend, proxy: Proxy, topic: str, admin: "redis.Redis"
+    hasty: Callable[[], float], wired: RedisBackend, proxy: Proxy, topic: str, admin: "redis.Redis"
 ) -> None:
-    publishing = asyncio.create_task(wired.publish_many(topic, [Message(n) for n in range(10_000)]))
-    async with asyncio.timeout(5):
+    publishing = asyncio.create_task(wired.publish_many(topic, [Message(n) for n in range(20_000)]))
+    async with asyncio.timeout(ENOUGH):
         while admin.xlen(topic) < 3000:
             await asyncio.sleep(0)
+    seconds = hasty()
     proxy.refusing = True
     proxy.cut()
     began = time.monotonic()
     results = await publishing
-    assert time.monotonic() - began < 2  # one wait for the server to come back, not one for every few hundred messages
+    # One wait for the server to come back, not one for every few hundred messages, which would be thirty.
+    assert time.monotonic() - began < 15 * seconds
     written = admin.xlen(topic)
-    assert 3000 <= written < 10_000  # the fault came half-way
-    assert len(results) == 10_000
+    assert 3000 <= written < 20_000  # the fault came half-way
+    assert len(results) == 20_000
     kinds = [type(result) for result in results]
     assert set(kinds) == {str, PublishUnknownError, ServerUnreachableError}
     # What was never sent is no riddle: it failed, and may be published again.
@@ -254,11 +261,11 @@ async def test_publish_many_tells_what_was_written_when_the_server_goes_away_hal
 
 
 async def test_silence_ends_a_command_in_time_and_the_backend_heals_when_it_is_over(
-    hasty_on_redis: float, wired: RedisBackend, proxy: Proxy, topic: str
+    hasty_on_redis: Callable[[], float], wired: RedisBackend, proxy: Proxy, topic: str
 ) -> None:
-    seconds = hasty_on_redis
     (entry,) = await leased(wired, topic)
     await wired.read_new(topic, "g", "c", 1, SHORT)
+    seconds = hasty_on_redis()
     proxy.stall()
     began = time.monotonic()
     reading = asyncio.create_task(wired.read_new(topic, "g", "c", 1, SHORT))
@@ -266,46 +273,57 @@ async def test_silence_ends_a_command_in_time_and_the_backend_heals_when_it_is_o
         await wired.publish(topic, Message(1))
     with pytest.raises(ServerUnreachableError):
         await reading
-    assert seconds <= time.monotonic() - began < seconds + 1
+    # Once more as long as the loop overslept the end of it, which a slow machine has it do.
+    assert seconds <= time.monotonic() - began < 2 * seconds + 9
     assert proxy.held >= 2
     proxy.flow()
     assert await healed(lambda: wired.settle(topic, "g", "c", done=[entry])) == Settled(ok=1)
-    await wired.publish(topic, Message(2))
+    await healed(lambda: wired.publish(topic, Message(2)))
 
 
 async def test_a_short_read_in_silence_is_not_held_to_an_earlier_long_ones_deadline(
-    hasty: float, wired: RedisBackend, proxy: Proxy, topic: str
+    hasty: Callable[[], float], wired: RedisBackend, proxy: Proxy, topic: str
 ) -> None:
+    await wired.read_new(topic, "g", "c", 1, SHORT)
+    link = wired._seats[topic, "g", "c"]._link
+    assert link is not None
+    # Else the deadline of the login would still be the next one that a fresh connection looks at.
+    assert link._timer is not None
+    link._timer.cancel()
+    link._timer = None
     await wired.publish(topic, Message(1))
-    await wired.read_new(topic, "g", "c", 1, timedelta(seconds=9))
+    await wired.read_new(topic, "g", "c", 1, LONG)
+    hasty()
     proxy.stall()
-    async with asyncio.timeout(hasty + 1.5):
+    async with asyncio.timeout(9):  # the long one was sent for 10 s
         with pytest.raises(ServerUnreachableError, match="in time"):
             await wired.read_new(topic, "g", "c", 1, SHORT)
     assert proxy.held
 
 
 async def test_an_event_loop_that_was_blocked_is_no_silent_server(
-    hasty: float, wired: RedisBackend, topic: str, admin: "redis.Redis"
+    hasty: Callable[[], float], wired: RedisBackend, topic: str, admin: "redis.Redis"
 ) -> None:
     await wired.publish(topic, Message(1))
-    for turns in range(3):
+    seconds = hasty()
+    for turns in (1, 2):  # before it is sent, and after
         publishing = asyncio.create_task(wired.publish(topic, Message(2)))
         for _ in range(turns):
             await asyncio.sleep(0)
-        time.sleep(hasty + 0.2)  # the fault: a handler that never awaits
+        # The fault: a handler that never awaits. As long as it was late, the server has to answer.
+        time.sleep(seconds + 0.8)
         assert isinstance(await publishing, str), turns
-    assert admin.xlen(topic) == 4
+    assert admin.xlen(topic) == 3
 
 
-@pytest.mark.usefixtures("hasty")
 async def test_a_loop_that_is_always_busy_still_notices_a_dead_server(
-    wired: RedisBackend, proxy: Proxy, topic: str
+    hasty: Callable[[], float], wired: RedisBackend, proxy: Proxy, topic: str
 ) -> None:
+    hasty()
     proxy.stall()
     publishing = asyncio.create_task(wired.publish(topic, Message(1)))
     began = time.monotonic()
-    while not publishing.done() and time.monotonic() - began < 10:
+    while not publishing.done() and time.monotonic() - began < ENOUGH:
         time.sleep(0.2)  # the fault: handlers that hardly ever await
         await asyncio.sleep(0)
     assert proxy.held
@@ -319,13 +337,12 @@ async def test_many_readers_that_break_together_heal_as_fast_as_one(
     await blocked(admin, 30)
     proxy.refusing = True
     proxy.cut()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(ENOUGH):
         while proxy.refused < 30:
             await asyncio.sleep(0.005)
     proxy.refusing = False
-    began = time.monotonic()
+    assert wired._links._pace.left < 2  # after thirty failures one by one it would be more
     await healed(lambda: wired.publish(topic, Message(1)))
-    assert time.monotonic() - began < 1
     for reader in readers:
         reader.cancel()
     await asyncio.gather(*readers, return_exceptions=True)

@@ -180,13 +180,13 @@ async def test_keeping_a_turn_renews_it_for_its_holder_alone(
 async def test_a_clock_that_was_set_back_lengthens_no_lease_by_more_than_itself(
     backend: RedisBackend, topic: str, admin: "redis.Redis"
 ) -> None:
-    lease = timedelta(seconds=2)
+    lease = timedelta(minutes=1)
     await hold(backend, topic, "a", lease)
     hour = 3_600_000
     admin.hset(keys.turn(topic, "r"), "until", int(admin.hget(keys.turn(topic, "r"), "until")) + hour)
     waits = [await backend.take_turn(topic, "r", "b", lease) for _ in range(2)]
     assert all(isinstance(wait, timedelta) and wait <= lease for wait in waits)
-    assert int(admin.hget(keys.turn(topic, "r"), "until")) / 1000 - admin.time()[0] <= 3
+    assert int(admin.hget(keys.turn(topic, "r"), "until")) / 1000 - admin.time()[0] <= 61
 
 
 async def test_a_new_reader_stands_at_its_start_and_its_lag_is_known(
