@@ -26,7 +26,7 @@ from penstock.errors import (
 from penstock.message.message import Message
 from tests.support.proxy import Proxy
 from tests.support.servers import Server
-from tests.support.waiting import blocked
+from tests.support.waiting import ENOUGH, blocked
 
 SHORT = timedelta(milliseconds=50)
 LONG = timedelta(seconds=30)
@@ -58,7 +58,7 @@ def replica(primary: Server) -> Iterator[Server]:
 
 
 async def in_sync(admin: "redis.Redis") -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(ENOUGH):
         while admin.info("replication").get("slave0", {}).get("state") != "online":
             await asyncio.sleep(0.01)
 
@@ -96,12 +96,16 @@ async def test_what_a_replica_confirmed_is_there(publisher: RedisBackend, replic
 async def test_fewer_replicas_than_asked_for_are_reported_and_nothing_is_undone(
     publisher: RedisBackend, replica: Server, topic: str, watch: "redis.Redis"
 ) -> None:
-    await publisher.publish_durably(topic, Message(0), replicas=1, timeout=LONG)  # the replica is not behind any more
-    confirmed = await publisher.publish_durably(topic, Message(1), replicas=2, timeout=SHORT)
-    assert confirmed.replicas == 1
+    publishing = asyncio.create_task(publisher.publish_durably(topic, Message(1), replicas=2, timeout=LONG))
+    await blocked(watch)
+    watch.set(f"{topic}:behind", 1)
+    assert watch.wait(1, 20_000) == 1  # the replica has what is before this, too
+    (waiting,) = [client["id"] for client in watch.client_list() if "b" in client["flags"]]
+    watch.client_unblock(waiting)  # as when its time is up
+    assert (await publishing).replicas == 1
     with frozen(replica):
         confirmed = await publisher.publish_durably(topic, Message(2), replicas=1, timeout=SHORT)
-    assert (confirmed.replicas, watch.xlen(topic)) == (0, 3)
+    assert (confirmed.replicas, watch.xlen(topic)) == (0, 2)
 
 
 async def test_a_wait_holds_up_nobody_else(
@@ -110,7 +114,7 @@ async def test_a_wait_holds_up_nobody_else(
     with frozen(replica):
         waiting = asyncio.create_task(publisher.publish_durably(topic, Message(1), replicas=1, timeout=LONG))
         await blocked(watch)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(ENOUGH):
             await publisher.publish(topic, Message(2))
             await publisher.publish_once(topic, [Message(3)])
             assert (await publisher.publish_durably(topic, Message(4), replicas=1, timeout=SHORT)).replicas == 0
@@ -171,7 +175,7 @@ async def test_a_wish_nobody_can_fulfil_holds_up_no_other(
 ) -> None:
     hard = asyncio.create_task(publisher.publish_durably(topic, Message(1), replicas=9, timeout=LONG))
     await blocked(watch)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(ENOUGH):
         assert (await publisher.publish_durably(topic, Message(2), replicas=1, timeout=LONG)).replicas == 1
     assert not hard.done()
     await publisher.aclose()
@@ -214,7 +218,7 @@ async def test_replicas_and_disk_can_both_be_reached(publisher: RedisBackend, to
     watch.config_set("appendonly", "yes")
     watch.config_set("appendfsync", "always")
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(ENOUGH):
             while watch.info("persistence")["aof_rewrite_in_progress"]:
                 await asyncio.sleep(0.01)
         confirmed = await publisher.publish_durably(topic, Message(1), replicas=1, aof=True, timeout=LONG)
@@ -265,7 +269,7 @@ async def test_a_connection_lost_during_the_wait_loses_no_message(
         with frozen(replica):
             waiting = asyncio.create_task(backend.publish_durably(topic, Message(1), replicas=1, timeout=LONG))
             await blocked(watch)
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(ENOUGH):
                 while [len(link._waiting) for link in backend._links._readers] != [1]:  # its entry id has come
                     await asyncio.sleep(0.001)
             proxy.cut()
