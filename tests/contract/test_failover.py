@@ -15,7 +15,7 @@ from penstock.errors import ServerReadOnlyError
 from penstock.message.message import Message
 from tests.support.proxy import Proxy
 from tests.support.servers import Server, free_port
-from tests.support.waiting import blocked
+from tests.support.waiting import ENOUGH, blocked
 
 NOW = timedelta(0)
 LONG = timedelta(seconds=30)
@@ -135,7 +135,7 @@ async def test_a_reader_that_did_not_wait_reads_from_the_new_primary(
 async def reads(backend: RedisBackend, topic: str, heir: Server) -> None:
     with heir.client() as client:
         client.xadd(topic, {"payload": "1"})
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(ENOUGH):
         assert len(await backend.read_new(topic, "g", "c", 1, LONG)) == 1
 
 

@@ -21,7 +21,7 @@ from penstock.message.message import Message
 from penstock.message.wire import Wire
 from penstock.tail.search import SCANNED, Search
 from tests.support.proxy import Proxy
-from tests.support.waiting import blocked
+from tests.support.waiting import ENOUGH, blocked
 
 SECOND = timedelta(seconds=1)
 LONG = timedelta(seconds=30)
@@ -155,7 +155,7 @@ async def test_a_bell_can_be_woken_before_and_while_it_waits(
 ) -> None:
     bell = backend.bell()
     await bell.wake()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(ENOUGH):
         assert await bell.rings({topic: "0-0"}, LONG) == set()
         waiting = asyncio.create_task(bell.rings({topic: "0-0"}, LONG))
         await blocked(admin)
@@ -173,7 +173,7 @@ async def test_a_wait_that_is_given_up_holds_up_nothing(
     waiting.cancel()
     await asyncio.wait([waiting])
     await backend.publish(topic, Message(1))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(ENOUGH):
         assert await bell.rings({topic: "0-0"}, LONG) == {topic}
     bell.close()
 

@@ -85,7 +85,7 @@ async def test_the_three_redis_cli_lines_make_a_message_of_ours(
     for line in (lines[0], lines[1]):
         # Quoted as they stand, `*` and all: the shell finds no file of that name in an empty directory.
         command = line.replace("redis-cli", f"redis-cli -s {server.socket}", 1)
-        subprocess.run(["sh", "-fc", command], check=True, stdout=subprocess.DEVNULL, timeout=10)
+        subprocess.run(["sh", "-fc", command], check=True, stdout=subprocess.DEVNULL, timeout=30)
     (entry,) = await backend.read_new(topic, "g1", "ours", 10, LONG)
     assert isinstance(entry, ClaimedMessage)
     assert entry.message.body == {"content": "hi"}
@@ -96,7 +96,7 @@ async def test_the_three_redis_cli_lines_make_a_message_of_ours(
     published = await backend.publish(topic, Message({"content": "from us"}))
     # As a document shows it: an unquoted > would be taken by the shell.
     command = lines[2].replace("redis-cli", f"redis-cli -s {server.socket}", 1).replace(" >", " '>'")
-    shown = subprocess.run(["sh", "-fc", command], check=True, stdout=subprocess.PIPE, timeout=10).stdout.decode()
+    shown = subprocess.run(["sh", "-fc", command], check=True, stdout=subprocess.PIPE, timeout=30).stdout.decode()
     assert published in shown
     assert '{"content":"from us"}' in shown
 
@@ -112,7 +112,7 @@ async def test_the_redis_py_example_writes_for_us_and_reads_what_we_write(
     ran = await asyncio.to_thread(
         subprocess.run,
         [sys.executable, "-c", REDIS_PY_EXAMPLE.replace("URL", server.url)],
-        check=True, stdout=subprocess.PIPE, text=True, timeout=20,
+        check=True, stdout=subprocess.PIPE, text=True, timeout=40,
     )  # fmt: skip
     first, second = ran.stdout.splitlines()
     assert first == f"{published} {message.id} {message.body}"

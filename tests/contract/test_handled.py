@@ -14,6 +14,7 @@ from penstock.message.ids import new_id
 from penstock.message.message import Message
 from tests.support.proxy import Proxy
 from tests.support.servers import Server
+from tests.support.waiting import ENOUGH
 
 NOW = timedelta(0)
 HOUR = timedelta(hours=1)
@@ -67,7 +68,7 @@ async def test_the_same_entry_may_claim_again(backend: RedisBackend, topic: str,
 async def test_a_claim_that_ran_out_is_free(backend: RedisBackend, topic: str, admin: "redis.Redis") -> None:
     id = new_id()
     await backend.claim_handling(topic, "g", [(id, "", "1-1")], timedelta(milliseconds=1))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(ENOUGH):
         while await backend.claim_handling(topic, "g", [(id, "", "2-1")], HOUR) != [NEW]:
             await asyncio.sleep(0.001)
 

@@ -22,6 +22,7 @@ from penstock.message.ids import new_id
 from penstock.message.message import Message
 from tests.support.proxy import Proxy
 from tests.support.servers import Server
+from tests.support.waiting import ENOUGH
 
 NOW = timedelta(0)
 HOUR = timedelta(hours=1)
@@ -172,9 +173,9 @@ async def test_without_a_server_nothing_was_sent_and_it_is_tried_once(
         proxy.cut()
         with pytest.raises(ServerUnreachableError):
             await backend.count_dead(topic)
-        async with asyncio.timeout(9):  # waiting for it to come back takes four seconds, once
-            results = await backend.publish_later(topic, [Message(n) for n in range(250)], delay=HOUR)
-    assert [type(result) for result in results] == [ServerUnreachableError] * 250
+        async with asyncio.timeout(ENOUGH):  # waiting for it to come back takes four seconds, once
+            results = await backend.publish_later(topic, [Message(n) for n in range(1000)], delay=HOUR)
+    assert [type(result) for result in results] == [ServerUnreachableError] * 1000
     assert not admin.exists(keys.later(topic))
 
 

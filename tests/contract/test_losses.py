@@ -11,7 +11,7 @@ from penstock.backend.redis import RedisBackend
 from penstock.backend.sighting import GroupSighting
 from penstock.message.message import Message
 from tests.support.proxy import Proxy
-from tests.support.waiting import blocked, healed
+from tests.support.waiting import ENOUGH, blocked, healed
 
 NOW = timedelta(0)
 LONG = timedelta(seconds=30)
@@ -154,7 +154,7 @@ async def test_a_look_whose_answer_was_lost_tells_its_losses_again(
     cut(admin, topic, 5)
     proxy.stall()
     looking = asyncio.create_task(wired.watch(topic, "g"))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(ENOUGH):
         while not proxy.held:
             await asyncio.sleep(0.005)
     looking.cancel()

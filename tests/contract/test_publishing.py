@@ -22,6 +22,7 @@ from penstock.message.message import Message
 from penstock.options import Limits
 from tests.support.proxy import Proxy
 from tests.support.servers import Server
+from tests.support.waiting import ENOUGH
 
 HOUR = timedelta(hours=1)
 
@@ -312,7 +313,7 @@ async def test_a_caller_of_once_that_gives_up_before_there_is_a_server_sends_not
 ) -> None:
     proxy.refusing = True
     proxy.cut()
-    async with asyncio.timeout(8):
+    async with asyncio.timeout(ENOUGH):
         while wired._links._shared is not None and wired._links._shared.is_open:
             await asyncio.sleep(0.001)
         tasks = [asyncio.create_task(wired.publish_once(topic, [Message(n)])) for n in range(3)]
@@ -331,7 +332,7 @@ async def test_a_caller_of_once_that_gives_up_late_leaves_the_others_their_answe
 ) -> None:
     proxy.stall()
     tasks = [asyncio.create_task(wired.publish_once(topic, [Message(n)])) for n in range(3)]
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(ENOUGH):
         while not proxy.held:
             await asyncio.sleep(0.001)
         tasks[1].cancel()

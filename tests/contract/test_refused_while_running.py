@@ -89,7 +89,7 @@ def accepts(admin: "redis.Redis", key: str) -> bool:
 def fill_disk(server: Server, admin: "redis.Redis") -> Callable[[], object]:
     """Have the server find that its disk is full; the result makes room again."""
     resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (1, UNLIMITED))
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 30
     while accepts(admin, "filling"):  # it finds out by what it cannot write
         assert time.monotonic() < deadline
         time.sleep(0.01)

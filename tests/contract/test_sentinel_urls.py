@@ -30,12 +30,12 @@ from penstock.sync import Penstock as BlockingPenstock
 from tests.support.sentinels import SERVICE, Sentinel, sentinel, tcp_server, watched_pair
 from tests.support.servers import Server, free_port, redis_binary
 from tests.support.tls import Tls
-from tests.support.waiting import healed
+from tests.support.waiting import ENOUGH, healed
 
 PASSWORD = "s3cr3t-/#@%canary"
 QUOTED = "s3cr3t-%2F%23%40%25canary"
 SECOND = timedelta(seconds=1)
-SAFE = Sending(durability=Durability(replicas=1, timeout=SECOND))
+SAFE = Sending(durability=Durability(replicas=1, timeout=5 * SECOND))
 
 
 @pytest.fixture(scope="module")
@@ -75,8 +75,8 @@ def refusals(url: str) -> list[PenstockError]:
 
 @contextlib.asynccontextmanager
 async def handling(url: str, topic: str) -> AsyncIterator[tuple[Penstock, Bus, asyncio.Event]]:
-    """An app at work, its bus, and what is set whenever a message is handled. All within 20 seconds."""
-    async with asyncio.timeout(20), Penstock.connect(url) as app:
+    """An app at work, its bus, and what is set whenever a message is handled. All within 40 seconds."""
+    async with asyncio.timeout(40), Penstock.connect(url) as app:
         bus, handled = app.bus(topic, group="g"), asyncio.Event()
 
         @bus.on(dict)
@@ -113,7 +113,7 @@ async def test_every_front_door_takes_the_name_of_a_service(
 
     await asyncio.to_thread(blocking)
     changes = RedisChangeStream(guard.url, topic, "reader")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(ENOUGH):
         assert (await changes.recv()).body == {"n": 1}
         await changes.aclose()
     async with RedisStreamBackend(guard.url, queue=topic) as jobs:
@@ -196,9 +196,13 @@ async def test_sentinels_that_are_dead_or_silent_are_passed_by(guard: Sentinel, 
     with socket.create_server(("127.0.0.1", 0)) as silent:
         others = f"127.0.0.1:{free_port()},127.0.0.1:{silent.getsockname()[1]}"
         url = f"redis+sentinel://{others},{guard.place}/{SERVICE}"
-        async with await RedisBackend.connect(url) as backend, asyncio.timeout(0.5):
+        async with await RedisBackend.connect(url) as backend:
+            silent.accept()[0].close()
+            silent.setblocking(False)
             # Whoever has answered is asked first from then on.
             (await backend._links.reader()).close()
+            with pytest.raises(BlockingIOError):
+                silent.accept()
         BlockingLink.open(parse(url)).close()
 
 
@@ -309,7 +313,7 @@ async def test_a_failover_loses_nothing_that_was_acknowledged_as_replicated(serv
 
             run = asyncio.create_task(app.run(bus, signals=False))
             safe = await published_until_death(bus, pair.primary)
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(30):
                 while not pair.sentinel.names(pair.replica):
                     await asyncio.sleep(0.02)
                 with BlockingLink.open(parse(pair.sentinel.url)) as link:
@@ -334,6 +338,7 @@ async def published_until_death(bus: Bus, primary: Server) -> set[int]:
                 safe.add(number)
                 if len(safe) == 100:
                     primary.kill()
+                    return
 
     async with asyncio.timeout(20):
         await asyncio.gather(*[publish(first) for first in range(4)])

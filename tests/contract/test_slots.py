@@ -351,7 +351,7 @@ async def test_topics_of_different_slots_are_followed_together(cluster: Server) 
         for number in range(3):
             for name in names:
                 await app.bus(name).publish({"n": number})
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(20):
             items = [await anext(tail) for _ in range(15)]
         waiting = asyncio.create_task(anext(tail))
         with cluster.client() as admin:

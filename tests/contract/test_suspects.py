@@ -204,7 +204,7 @@ async def test_starts_of_entries_that_left_by_another_way_are_swept_by_the_scans
     kept = [entries[0].id, entries[59].id]
     admin.xdel(topic, kept[0])
     admin.xack(topic, group, *[entry.id for entry in entries[1:59]])
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(20):
         while len(marks(admin, topic)) > 2:
             await backend.reclaim_idle(topic, group, "heir", HOUR, 10)
     assert sorted(field.decode().partition("/")[2] for field in marks(admin, topic)) == kept
