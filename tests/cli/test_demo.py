@@ -1,5 +1,6 @@
 """The demo: it ends with books that balance, and does not get away with it if they do not."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -99,23 +100,21 @@ def test_a_command_line_that_makes_no_sense_is_refused(
 
 
 def test_without_a_terminal_and_without_input_it_speaks_at_once_and_ends_well() -> None:
-    started = time.monotonic()
     with subprocess.Popen(
         [*COMMAND, "--no-archive", "--orders", "100"],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        text=True,
     ) as process:
         assert process.stdout is not None
-        assert process.stdout.readline()
-        spoken = time.monotonic()
-        shown, complaints = process.communicate(timeout=40)
+        first = os.read(process.stdout.fileno(), 65536)  # whatever is there as soon as there is something
+        rest, complaints = process.communicate(timeout=50)
     # However slow the machine is: the first word does not come with the last.
-    assert time.monotonic() - spoken > (spoken - started) / 4
-    assert (process.returncode, complaints) == (0, "")
-    assert "\x1b" not in shown
-    assert "It does" in shown
+    assert first
+    assert b"It does" not in first
+    assert (process.returncode, complaints) == (0, b"")
+    assert b"\x1b" not in first + rest
+    assert b"It does" in rest
 
 
 def test_it_ends_without_a_word_when_nobody_reads_it_any_more() -> None:
@@ -157,6 +156,6 @@ def test_interrupted_it_leaves_nothing_behind(number: signal.Signals, tmp_path: 
     assert helpers
     assert (done.code, done.err) == (128 + number, "")
     assert done.out.endswith(f"Interrupted by {number.name}. Nothing is left running.\n")
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 30
     while left := [pid for pid in helpers if is_alive(pid)] + list(tmp_path.iterdir()):
         assert time.monotonic() < deadline, left

@@ -46,8 +46,9 @@ def seconds(name, default):
 
 terms = Subscription(timeout=seconds("TIMEOUT", 60), drain=seconds("DRAIN", 20), scan=timedelta(milliseconds=200))
 app = Penstock.connect()
-bus = app.bus("orders", group="g", lease=timedelta(seconds=1), options=terms)
-plain = app.bus("plain", group="g", lease=timedelta(seconds=1), options=terms)
+lease = seconds("LEASE", 30)
+bus = app.bus("orders", group="g", lease=lease, options=terms)
+plain = app.bus("plain", group="g", lease=lease, options=terms)
 empty = Penstock.connect()
 note("loaded", str(time.monotonic()))
 
@@ -183,6 +184,12 @@ class Shop:
         with self.server.client() as admin:
             return int(admin.xpending("orders", "g")["pending"])
 
+    def readers(self) -> int:
+        """How many consumers have asked for orders."""
+        with self.server.client() as admin:
+            groups = admin.xinfo_groups("orders") if admin.exists("orders") else []
+            return sum(group["consumers"] for group in groups if group["name"] == b"g")
+
 
 @pytest.fixture
 def shop(tmp_path: Path, server: Server) -> Shop:
@@ -253,7 +260,7 @@ def test_asked_to_stop_it_drains_and_leaves_with_0(shop: Shop, number: signal.Si
         url = re.search(r"Liveness on (\S+)", run.out.read_text())
         assert url is not None
         first = run.until(lambda: alive.exists() and alive.stat().st_mtime)
-        assert status(url[1]) == 200
+        run.until(lambda: status(url[1]) == 200)
         run.until(lambda: alive.stat().st_mtime > first)
         shop.order("nap")
         run.until(lambda: run.notes("begin", "nap"))
@@ -267,6 +274,7 @@ def test_asked_to_stop_it_drains_and_leaves_with_0(shop: Shop, number: signal.Si
 
 def test_asked_twice_it_dies_at_once(shop: Shop) -> None:
     with shop.run(DRAIN="1000") as run:
+        run.until_said(READY)
         shop.order("sleep")
         run.until(lambda: run.notes("begin", "sleep"))
         run.process.send_signal(signal.SIGTERM)
@@ -322,7 +330,7 @@ def test_a_loop_that_is_stuck_shows_and_cannot_keep_the_process(shop: Shop) -> N
         run.until_said(READY)
         url = re.search(r"Liveness on (\S+)", run.out.read_text())
         assert url is not None
-        assert status(url[1]) == 200
+        run.until(lambda: status(url[1]) == 200)
         shop.order("block")
         run.until(lambda: status(url[1]) == 503)
         run.process.send_signal(signal.SIGTERM)
@@ -336,12 +344,12 @@ def test_several_workers_share_the_work_and_a_terminals_ctrl_c_drains_them(shop:
     arguments = ("shop:app", "--workers", "2", "--concurrency", "1", "--liveness-file", "alive", "--liveness-port", "0")
     with shop.run(*arguments) as run:
         run.until_said("Running shop:app in 2 processes")
-        run.until(lambda: len(run.notes("loaded")) == 2)
+        run.until(lambda: shop.readers() == 2)  # else one could take them all before the other comes
         shop.order(*["nap"] * 6)
         run.until(lambda: len(set(run.notes("begin", "nap"))) == 2)
         url = re.search(r"Liveness on (\S+)", run.out.read_text())
         assert url is not None
-        assert (status(url[1]), alive.exists()) == (200, True)
+        run.until(lambda: status(url[1]) == 200 and alive.exists())
         workers = set(run.notes("loaded"))
         assert run.process.pid not in workers
         os.killpg(run.process.pid, signal.SIGINT)
@@ -355,6 +363,7 @@ def test_several_workers_share_the_work_and_a_terminals_ctrl_c_drains_them(shop:
 
 def test_asked_twice_the_workers_die_with_their_supervisor(shop: Shop) -> None:
     with shop.run("shop:app", "--workers", "2", DRAIN="1000") as run:
+        run.until_said(READY)
         run.until(lambda: len(run.notes("loaded")) == 2)
         shop.order("sleep")
         run.until(lambda: run.notes("begin", "sleep"))
@@ -388,7 +397,7 @@ def test_workers_that_die_at_once_come_back_more_and_more_slowly(shop: Shop) -> 
 
 
 def test_a_worker_whose_loop_is_stuck_is_killed_and_its_message_handled_by_another(shop: Shop) -> None:
-    with shop.run("shop:app", "--workers", "2", TIMEOUT="0.5") as run:
+    with shop.run("shop:app", "--workers", "2", TIMEOUT="0.5", LEASE="1") as run:
         run.until_said("Running shop:app in 2")
         shop.order("block-once")
         (stuck,) = run.until(lambda: run.notes("begin", "block-once"))

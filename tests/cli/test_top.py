@@ -98,8 +98,11 @@ def test_rates_are_those_of_what_happens_meanwhile(penstock: CommandLine, client
     stop = threading.Event()
 
     def publish() -> None:
+        many = client.pipeline(transaction=True)
         while not stop.wait(0.001):
-            client.xadd("orders", {"payload": "1"})
+            for _ in range(100):  # at once: one turn of this thread during the look is enough
+                many.xadd("orders", {"payload": "1"})
+            many.execute()
 
     publishing = threading.Thread(target=publish)
     publishing.start()
