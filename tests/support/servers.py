@@ -1,18 +1,19 @@
 """Real servers for tests: each is a process of its own, in a directory of its own, ended with the test."""
 
+import secrets
 import shutil
 import socket
 import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 
 import redis
 
-_START_SECONDS = 20.0
+_START_SECONDS = 40.0
 
 
 def valkey_binary() -> str | None:
@@ -37,10 +38,19 @@ def old_redis_binary() -> str | None:
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A port of 127.0.0.1 where nobody listens.
+
+    It is below those that the kernel hands out by itself: one of these could be somebody else's before a test has made
+    use of it.
+    """
+    lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    while True:
+        # Not by `random`, whose state hypothesis sets: all processes would look for the same one.
+        port = 10_000 + secrets.randbelow(lowest - 10_000) if lowest > 20_000 else 0
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            found: int = probe.getsockname()[1]
+            return found
 
 
 class Server:
@@ -104,7 +114,7 @@ class Server:
     def stop(self) -> None:
         if self.process is not None and self.process.poll() is None:
             self.process.terminate()
-            self.process.wait(10)
+            self.process.wait(30)
 
 
 @contextmanager
