@@ -130,8 +130,8 @@ def test_an_interrupted_replay_says_how_far_it_came_and_loses_nothing(
     penstock: CommandLine, client: redis.Redis
 ) -> None:
     bury(penstock, "mail", range(500))
-    with Started("dead", "replay", "orders", "--all", "--rate", "100", "--yes", url=penstock.url) as running:
-        deadline = time.monotonic() + 20
+    with Started("dead", "replay", "orders", "--all", "--rate", "20", "--yes", url=penstock.url) as running:
+        deadline = time.monotonic() + 40
         while not client.exists(keys.retry("orders", "mail")) and time.monotonic() < deadline:
             time.sleep(0.01)
         running.process.send_signal(signal.SIGINT)
@@ -140,7 +140,7 @@ def test_an_interrupted_replay_says_how_far_it_came_and_loses_nothing(
     assert (done.code, left + given, left > 0) == (130, 500, True)
     told = re.fullmatch(r"penstock: interrupted: about ([0-9]+) of 500 dead letters were replayed, .*\n", done.err)
     assert told is not None
-    assert given - int(told[1]) in (0, 10)  # it may not have heard of the last ones
+    assert given - int(told[1]) in (0, 2)  # it may not have heard of the last ones
 
 
 def test_what_cannot_be_replayed_is_told_and_stays(penstock: CommandLine, client: redis.Redis) -> None:

@@ -34,7 +34,7 @@ async def _handle(url: str, dialect: str, count: int, messages: list[Message[Any
         orders.on(dict)(handle)
         for message in messages:
             await orders.publish(message)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             await app.run(orders, signals=False)
         return seen
 

@@ -57,7 +57,7 @@ def fill(admin: "redis.Redis") -> None:
 
 
 def until(holds: Callable[[], object], directory: Path) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 40
     while not holds():
         assert time.monotonic() < deadline, (directory / "said").read_text()
         time.sleep(0.02)
@@ -78,7 +78,7 @@ def work(server: Server, admin: "redis.Redis", directory: Path, *options: str) -
         until(lambda: is_settled(admin) or run.poll() is not None, directory)
         assert run.poll() is None, (directory / "said").read_text()
         run.send_signal(signal.SIGTERM)
-        assert run.wait(20) == 0
+        assert run.wait(40) == 0
     finally:
         if run.poll() is None:
             os.kill(run.pid, signal.SIGKILL)

@@ -65,7 +65,7 @@ def commands(row: dict[str, Any]) -> list[list[str]]:
 def pasted(remedy: str) -> str:
     """What the server's own client answers to a remedy; Redis's client does for both."""
     words = shlex.split(remedy)[1:]
-    done = subprocess.run(["redis-cli", *words], capture_output=True, text=True, timeout=10, check=True)
+    done = subprocess.run(["redis-cli", *words], capture_output=True, text=True, timeout=30, check=True)
     return done.stdout.strip()
 
 

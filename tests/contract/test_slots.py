@@ -42,6 +42,8 @@ from tests.support.servers import Server, cluster_of_one
 from tests.support.verbs import leased
 from tests.support.waiting import blocked
 
+pytestmark = pytest.mark.timeout(180)  # many examples, each of which takes long where the machine is busy
+
 NOW = timedelta(0)
 HOUR = timedelta(hours=1)
 LUA = sorted(path.stem for path in Path(inspect.getfile(RedisBackend)).parent.glob("lua/*.lua"))

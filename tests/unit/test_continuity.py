@@ -16,6 +16,8 @@ from penstock.continuity.place import FIRST_ID, Place, predecessor
 from penstock.continuity.step import go_on
 from penstock.tail.places import id_before, parse
 
+pytestmark = pytest.mark.timeout(180)  # many examples, each of which takes long where the machine is busy
+
 
 @dataclass
 class Stream:

@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 from penstock.backend.address import Address, Secret, default_directory, parse, resolve
 from penstock.errors import ConfigurationError
 
+pytestmark = pytest.mark.timeout(180)  # many examples, each of which takes long where the machine is busy
+
 
 @pytest.mark.parametrize(
     ("url", "expected"),

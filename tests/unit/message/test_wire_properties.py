@@ -17,6 +17,8 @@ from penstock.message.message import Message
 from penstock.message.wire import Wire
 from penstock.options import Limits
 
+pytestmark = pytest.mark.timeout(180)  # many examples, each of which takes long where the machine is busy
+
 DIALECTS = ["native", "cloudevents", "job", "enveloped", "flat"]
 NAMES = [value for name, value in vars(f).items() if name.isupper() and isinstance(value, bytes)]
 
