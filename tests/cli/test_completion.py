@@ -16,7 +16,7 @@ def completed(script: Path, *words: str) -> set[str]:
     line = " ".join(f"'{word}'" for word in ("penstock", *words))
     asked = f"source {script}; COMP_WORDS=({line}); COMP_CWORD={len(words)}; _penstock"
     told = "printf '%s\\n' \"${COMPREPLY[@]}\""
-    done = subprocess.run(["bash", "-c", f"{asked}; {told}"], capture_output=True, text=True, timeout=30, check=True)
+    done = subprocess.run(["bash", "-c", f"{asked}; {told}"], capture_output=True, text=True, timeout=50, check=True)
     return set(done.stdout.split())
 
 
@@ -51,6 +51,6 @@ def test_a_shell_that_nobody_knows_is_refused(nowhere: CommandLine) -> None:
 def test_the_plain_installation_is_enough() -> None:
     missing = f"import sys; sys.modules.update(dict.fromkeys({EXTRAS!r}))"
     code = f"{missing}; from penstock.cli.main import main; main(['completion', 'bash'])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=False)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=50, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert "compact" in done.stdout

@@ -99,6 +99,7 @@ def test_a_command_line_that_makes_no_sense_is_refused(
     assert capsys.readouterr().err.count("\n") == 1
 
 
+@pytest.mark.timeout(180)  # a new interpreter, and a whole demo
 def test_without_a_terminal_and_without_input_it_speaks_at_once_and_ends_well() -> None:
     with subprocess.Popen(
         [*COMMAND, "--no-archive", "--orders", "100"],
@@ -108,7 +109,7 @@ def test_without_a_terminal_and_without_input_it_speaks_at_once_and_ends_well() 
     ) as process:
         assert process.stdout is not None
         first = os.read(process.stdout.fileno(), 65536)  # whatever is there as soon as there is something
-        rest, complaints = process.communicate(timeout=50)
+        rest, complaints = process.communicate(timeout=150)
     # However slow the machine is: the first word does not come with the last.
     assert first
     assert b"It does" not in first

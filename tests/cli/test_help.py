@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 from tests.support.commands import leaves
 
 HEAVY = {"redis", "hiredis", "pyspark", "py4j", "starlette", "uvicorn", "pyarrow", "duckdb", "pandas"}
@@ -18,10 +20,11 @@ for words in sys.argv[1:]:
 """
 
 
+@pytest.mark.timeout(180)  # the help of every command, one after the other
 def test_the_help_of_every_command_says_how_to_use_it_and_loads_no_client_of_a_server() -> None:
     above = dict.fromkeys(name.rpartition(" ")[0] for name in leaves())  # of the tree first: it loads even less
     command = [sys.executable, "-c", HELP, *above, *leaves()]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=50, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=150, check=True)
     loaded = {name: set(found) for name, *found in (line.split(",") for line in done.stderr.splitlines())}
     assert {name: found for name, found in loaded.items() if found & HEAVY} == {}
     assert {name for name in above if loaded[name]} == set()

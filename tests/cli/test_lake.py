@@ -232,12 +232,13 @@ def test_a_message_is_traced_through_lake_and_server(failing: tuple[str, list[st
     assert rows[-1]["detail"] == "ready to be tried again, replayed as r1"
 
 
+@pytest.mark.timeout(180)  # a new interpreter loads what reads lakes
 def test_no_spark_is_loaded_to_look_at_a_lake(failing: tuple[str, list[str]]) -> None:
     lake, (id, *_) = failing
     commands = (["trace", id], ["lake", "failures"], ["lake", "query", f"SELECT seq FROM raw WHERE id = '{id}'"])
     calls = "; ".join(f"main({[*command, '--lake', lake]})" for command in commands)
     code = f"import sys; from penstock.cli.main import main; {calls}; print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=50, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=150, check=True)
     loaded = {name.partition(".")[0] for name in done.stdout.splitlines()[-1].split()}
     assert {"penstock", "duckdb"} <= loaded
     assert not loaded & {"pyspark", "py4j"}

@@ -53,7 +53,7 @@ def test_who_types_messages_is_told_how_to_end(penstock: CommandLine, client: re
     done = subprocess.run(
         [sys.executable, "-c", "from penstock.cli.main import main; main()", "publish", "orders"],
         env={**os.environ, "PENSTOCK_URL": penstock.url}, stdin=theirs, capture_output=True, text=True, check=True,
-        timeout=30,
+        timeout=50,
     )  # fmt: skip
     os.close(theirs)
     os.close(ours)
@@ -86,7 +86,7 @@ def test_a_first_line_that_is_no_message_keeps_no_later_one_from_being_published
         command.stdin.write(b"nonsense\n")
         command.stdin.flush()
         assert command.stderr.readline().startswith(b"penstock: message 1: the body cannot be read")
-        _, told = command.communicate(b"1\n", timeout=30)
+        _, told = command.communicate(b"1\n", timeout=50)
     assert (command.returncode, client.xlen("orders")) == (1, 1)
     assert told == b"penstock: 1 of 2 messages were not published: see above\n"
 

@@ -199,7 +199,7 @@ def test_a_bar_takes_nothing_from_who_reads_the_answer(kept_server: Server, clie
     done = subprocess.run(
         [sys.executable, "-c", "from penstock.cli.main import main; main()", "publish", "orders"],
         env={**os.environ, **COLOURED, "PENSTOCK_URL": kept_server.url},
-        input=b"1\n2\n3\n", stdout=subprocess.PIPE, stderr=theirs, timeout=30, check=True,
+        input=b"1\n2\n3\n", stdout=subprocess.PIPE, stderr=theirs, timeout=50, check=True,
     )  # fmt: skip
     os.close(theirs)
     bar = os.read(ours, 65536)

@@ -16,7 +16,7 @@ from typing import Self
 from tests.support.command_line import Done
 from tests.support.forked import ROOT, Forked
 
-_DEADLINE = 30.0
+_DEADLINE = 45.0
 
 
 class Started:

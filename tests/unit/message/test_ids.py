@@ -111,7 +111,7 @@ for reader in readers:
 def test_forked_children_never_repeat_each_other() -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(
-        [sys.executable, "-c", FORK], env=environment, capture_output=True, text=True, check=True, timeout=30
+        [sys.executable, "-c", FORK], env=environment, capture_output=True, text=True, check=True, timeout=50
     )
     ids = done.stdout.split()
     assert len(set(ids)) == 8
