@@ -199,12 +199,14 @@ async def test_what_is_scheduled_is_due_by_the_servers_clock(
 ) -> None:
     moment = datetime.now(UTC) + timedelta(hours=1)
     (at,) = await backend.schedule(lanes[0], "g", [Message(1)], until=moment)
+    asked = clock(admin)
     (soon, bad) = await backend.schedule(lanes[0], "g", [Message(2), Message(object())], delay=0.05 * SECOND)
     assert isinstance(at, datetime)
     assert isinstance(soon, datetime)
     assert abs(at - moment) < 0.002 * SECOND
     assert isinstance(bad, Exception)
     assert admin.zcard(keys.parked(lanes[0], "g")) == 2
+    assert soon - asked > 0.048 * SECOND  # it counts milliseconds
     moved, left = 0, None
     while not moved:
         asked = clock(admin)
