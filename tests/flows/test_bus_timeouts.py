@@ -4,15 +4,20 @@ import asyncio
 import threading
 import time
 from datetime import timedelta
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
 from penstock import Delivery, RedisBackend, Retry, Subscription, events
+from penstock.delivery.watchman import GRACE
 from tests.support.stage import Stage
 
 BOTH = pytest.mark.parametrize("server", ["valkey", "redis"], indirect=True)
 MS = timedelta(milliseconds=1)
+LEASE = timedelta(seconds=1.5)
+"""Short, and yet so long that a machine which is busy for a second costs nobody what it holds."""
+
 TWICE = Retry(attempts=2, initial=5 * MS, jitter=False)
 
 
@@ -40,6 +45,25 @@ async def test_a_handler_that_takes_too_long_is_cancelled_and_has_failed(stage: 
     assert "0.1" in letter.reason
     assert [one.attempt for one in stage.told(events.Failed)] == [1, 2]
     assert stage.told(events.HandlerStuck) == []
+
+
+async def test_a_handler_that_obeys_is_not_called_stuck_though_its_timeout_was_noticed_late(stage: Stage) -> None:
+    """As on a machine that had no time for the event loop."""
+    bus, entered = stage.bus(retry=Retry(attempts=1), options=Subscription(timeout=100 * MS)), asyncio.Event()
+
+    @bus.on(dict)
+    async def handle(event: Delivery[Any]) -> None:
+        entered.set()
+        await asyncio.sleep(60)
+
+    async with stage.running(bus):
+        await bus.publish({})
+        await entered.wait()
+        time.sleep(0.1 + GRACE + 0.2)  # the loop stands still
+        await stage.settled()
+        (letter,) = [letter async for letter in bus.dead]
+    assert "HandlerTimeoutError" in letter.reason
+    assert [one for one in stage.told(events.HandlerStuck) if not one.loop_blocked] == []
 
 
 async def test_a_handler_may_clean_up_when_it_is_cancelled(stage: Stage) -> None:
@@ -82,7 +106,7 @@ async def test_what_a_handler_raises_instead_of_ending_is_its_failure(stage: Sta
 
 async def test_a_handler_that_swallows_its_cancellation_takes_nobody_with_it(stage: Stage) -> None:
     """Whatever becomes of it, the next message on the same runner is not cancelled on its account."""
-    bus, seen = stage.bus(options=Subscription(timeout=100 * MS)), []
+    bus, seen = stage.bus(retry=Retry(attempts=1), options=Subscription(timeout=timedelta(seconds=1))), []
 
     @bus.on(dict)
     async def handle(event: Delivery[Any]) -> None:
@@ -101,12 +125,11 @@ async def test_a_handler_that_swallows_its_cancellation_takes_nobody_with_it(sta
     async with stage.running(bus, concurrency=1):
         await bus.publish_many([{"n": n} for n in range(4)])
         await stage.settled()
-    assert seen.count("swallowed") <= 3
-    assert [one for one in seen if one != "swallowed"] == [1, 2, 3]
+    assert seen == ["swallowed", 1, 2, 3]
 
 
 async def test_the_time_of_one_message_is_not_added_to_the_next(stage: Stage) -> None:
-    bus, seen = stage.bus(options=Subscription(timeout=300 * MS)), []
+    bus, seen = stage.bus(options=Subscription(timeout=timedelta(seconds=2))), []
 
     @bus.on(dict)
     async def handle(event: Delivery[Any]) -> None:
@@ -114,9 +137,9 @@ async def test_the_time_of_one_message_is_not_added_to_the_next(stage: Stage) ->
         seen.append(event.body["n"])
 
     async with stage.running(bus, concurrency=1):
-        await bus.publish_many([{"n": n} for n in range(6)])
+        await bus.publish_many([{"n": n} for n in range(22)])
         await stage.settled()
-    assert seen == list(range(6))
+    assert seen == list(range(22))
     assert stage.told(events.Failed) == []
 
 
@@ -194,36 +217,49 @@ async def test_a_handler_that_cannot_be_stopped_is_reported_and_its_lease_ends(s
 
 async def test_a_handler_that_blocks_the_loop_keeps_its_lease_until_its_timeout(stage: Stage) -> None:
     options = Subscription(timeout=timedelta(seconds=30), scan=50 * MS)
-    bus, seen = stage.bus(lease=300 * MS, options=options), []
+    bus, seen = stage.bus(lease=LEASE, options=options), []
+    thieves, renewed = threading.Event(), threading.Event()
 
     @bus.on(dict)
     async def handle(event: Delivery[Any]) -> None:
         seen.append("start")
-        await asyncio.to_thread(thieves.wait, 5)
-        time.sleep(1.0)
+        await asyncio.to_thread(thieves.wait, 20)
+        seen.append("blocks")
+        renewed.wait(20)  # and the loop stands still
         seen.append("end")
 
-    thieves = threading.Event()
     async with stage.running(bus):
         await bus.publish({})
         await stage.until(lambda: seen)
         # In a thread with a loop of its own, as another process would have it.
-        rescuer = threading.Thread(target=_rescue, args=(stage, thieves, seen))
+        rescuer = threading.Thread(target=_rescue, args=(stage, thieves, renewed, seen))
         rescuer.start()
         await stage.until(lambda: "end" in seen)
         await stage.settled()
         await asyncio.to_thread(rescuer.join)
-    assert seen == ["start", "end"]
+    assert renewed.is_set()
+    assert seen == ["start", "blocks", "end"]
     assert stage.told(events.Fenced) == []
 
 
-def _rescue(stage: Stage, ready: threading.Event, seen: list[str]) -> None:
+def _rescue(stage: Stage, ready: threading.Event, renewed: threading.Event, seen: list[str]) -> None:
+    """Take the entry if its lease runs out; tell when it was renewed twice while the other loop stood still."""
+    idle: list[int] = []
+
+    def is_renewed_twice() -> bool:
+        (row,) = stage.admin.xpending_range(stage.topic, "g", "-", "+", 10)
+        idle.append(row["time_since_delivered"])
+        return sum(later < earlier for earlier, later in pairwise(idle)) == 2
+
     async def rescue() -> None:
         async with stage.another() as other:
-            bus = other.bus(lease=300 * MS, options=Subscription(scan=50 * MS))
+            bus = other.bus(lease=LEASE, options=Subscription(scan=50 * MS))
             bus.on(dict)(lambda event: seen.append("stolen"))
             async with other.running(bus):
                 ready.set()
+                await other.until(lambda: "blocks" in seen)
+                await other.until(lambda: is_renewed_twice() or "stolen" in seen)
+                renewed.set()
                 await other.until(lambda: "end" in seen)
 
     asyncio.run(rescue())
@@ -242,7 +278,7 @@ async def test_a_plain_function_that_outlives_its_timeout_is_reported(stage: Sta
     try:
         async with stage.running(bus):
             receipt = await bus.publish({"n": 0})
-            await stage.until(lambda: stage.told(events.HandlerStuck), within=5)
+            await stage.until(lambda: stage.told(events.HandlerStuck))
             await bus.publish({"n": 1})
             await stage.until(lambda: 1 in seen)
             leave.set()

@@ -34,8 +34,10 @@ class Watchman:
             now = self.heartbeat = time.monotonic()
             for slot in self._slots():
                 if slot.work is not None and now - slot.started > self._timeout:
+                    was_told = slot.timed_out
                     slot.time_out()
-                    if now - slot.started > self._timeout + GRACE and not slot.is_reported:
+                    # However late this look is: who was cancelled just now has had no time to end.
+                    if was_told and now - slot.started > self._timeout + GRACE and not slot.is_reported:
                         slot.is_reported = True
                         _report(slot, now - slot.started)
 
