@@ -41,7 +41,15 @@ def start(request: pytest.FixtureRequest) -> Iterator[Start]:
     yield start
     for server in started:
         server.kill()  # asked to, it might want to write first
-        shutil.rmtree(server.directory)
+        remove(server.directory)
+
+
+def remove(directory: Path) -> None:
+    """A child that writes the server's file anew outlives it for a moment, and may add to the directory meanwhile."""
+    deadline = time.monotonic() + 20
+    while directory.exists():
+        assert time.monotonic() < deadline, f"somebody still writes to {directory}"
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 async def found(server: Server) -> dict[str, Finding]:
@@ -101,7 +109,7 @@ async def test_a_disk_that_takes_no_more_is_told_of(start: Start) -> None:
 def refuse_writing(server: Server, admin: "redis.Redis") -> None:
     """Have the server find that its disk is full."""
     resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (1, resource.RLIM_INFINITY))
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 30
     while admin.info("persistence")["aof_last_write_status"] == "ok":
         assert time.monotonic() < deadline
         try:
@@ -117,7 +125,7 @@ async def test_a_rewrite_of_the_file_that_failed_is_told_from_a_write_that_faile
         # Only its child, which writes all of it anew, comes to the limit: the server itself begins an empty file.
         resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (50_000, resource.RLIM_INFINITY))
         admin.bgrewriteaof()
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 30
         while admin.info("persistence")["aof_last_bgrewrite_status"] == "ok":
             assert time.monotonic() < deadline
             time.sleep(0.01)
@@ -144,7 +152,7 @@ async def test_a_snapshot_that_failed_is_told_of(start: Start) -> None:
     with server.client() as admin:
         resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (1, resource.RLIM_INFINITY))
         admin.bgsave()
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 30
         while admin.info("persistence")["rdb_last_bgsave_status"] == "ok":
             assert time.monotonic() < deadline
             time.sleep(0.01)
@@ -183,7 +191,7 @@ async def test_replicas_and_what_a_failover_loses_are_told_of(start: Start) -> N
     primary = start(*WELL, tcp=True)
     replica = start(*WELL, "--replicaof", "127.0.0.1", str(primary.port), tcp=True)
     with primary.client() as admin, replica.client() as other:
-        deadline = time.monotonic() + 15
+        deadline = time.monotonic() + 40
         while not (admin.info("replication")["connected_slaves"] and other.info()["master_link_status"] == "up"):
             assert time.monotonic() < deadline
             time.sleep(0.02)
@@ -226,7 +234,7 @@ def pasted(finding: Finding, typed: str = "") -> None:
     """
     remedy = finding.remedy if "-cli " in finding.remedy else finding.besides.partition(": ")[2]
     line = remedy.replace("valkey-cli", "redis-cli", 1)
-    done = subprocess.run(["sh", "-c", line], input=typed, capture_output=True, text=True, timeout=10, check=True)
+    done = subprocess.run(["sh", "-c", line], input=typed, capture_output=True, text=True, timeout=30, check=True)
     assert "ERR" not in done.stdout, done.stdout
 
 
@@ -250,10 +258,10 @@ async def test_a_snapshot_is_taken_and_settings_are_asked_for_as_their_rules_say
     with server.client() as admin:
         resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (1, resource.RLIM_INFINITY))
         admin.bgsave()
-        await within_ten_seconds(lambda: admin.info("persistence")["rdb_last_bgsave_status"] != "ok")
+        await soon(lambda: admin.info("persistence")["rdb_last_bgsave_status"] != "ok")
         resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
         pasted((await found(server))["disk"])
-        await within_ten_seconds(lambda: admin.info("persistence")["rdb_last_bgsave_status"] == "ok")
+        await soon(lambda: admin.info("persistence")["rdb_last_bgsave_status"] == "ok")
         assert "disk" not in await found(server)
         admin.acl_setuser("default", commands=["-config"], enabled=True, nopass=True)
         pasted((await found(server))["settings"])
@@ -278,8 +286,8 @@ async def test_a_remedy_reaches_the_server_as_the_same_user_and_tells_no_passwor
         assert [one for one in await Diagnosis(backend).doctor() if one.rule == "timeouts"] == []
 
 
-async def within_ten_seconds(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+async def soon(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(30):
         while not condition():
             await asyncio.sleep(0.01)
 
