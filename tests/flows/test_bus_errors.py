@@ -147,7 +147,7 @@ async def test_pausing_needs_a_group(stage: Stage) -> None:
 
 async def test_a_bus_without_handlers_is_not_run(stage: Stage) -> None:
     for buses in ([stage.bus()], [stage.app.bus(stage.topic)], []):
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             with pytest.raises(ConfigurationError, match="handler"):
                 await stage.app.run(*buses, signals=False)
     assert stage.admin.exists(stage.topic) == 0, "what is refused leaves no group behind"
@@ -156,7 +156,7 @@ async def test_a_bus_without_handlers_is_not_run(stage: Stage) -> None:
 async def test_one_bus_without_handlers_keeps_the_others_from_starting(stage: Stage) -> None:
     good = stage.bus("good")
     good.on(dict)(ignore)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         with pytest.raises(ConfigurationError, match="handler"):
             await stage.app.run(good, stage.bus("empty"), signals=False)
 
@@ -165,7 +165,7 @@ async def test_one_bus_without_handlers_keeps_the_others_from_starting(stage: St
 async def test_concurrency_is_a_number_of_at_least_one(stage: Stage, concurrency: Any) -> None:
     bus = stage.bus()
     bus.on(dict)(ignore)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         with pytest.raises(ConfigurationError, match="concurrency"):
             await stage.app.run(bus, concurrency=concurrency, signals=False)
 
@@ -174,7 +174,7 @@ async def test_a_bus_of_another_app_is_not_run(stage: Stage) -> None:
     async with stage.another() as other:
         foreign = other.bus()
         foreign.on(dict)(ignore)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             with pytest.raises(ConfigurationError):
                 await stage.app.run(foreign, signals=False)
 
@@ -201,7 +201,7 @@ async def test_nothing_works_before_it_is_connected_and_everything_after(
     async with app:
         await bus.publish({"n": 1})
         run = asyncio.create_task(app.run(bus, signals=False))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             while not seen:
                 assert not run.done(), run.exception()
                 await asyncio.sleep(0.005)
@@ -234,7 +234,7 @@ async def test_a_topic_that_is_something_else_is_named_and_left_alone(stage: Sta
     bus = stage.bus()
     bus.on(dict)(ignore)
     for act in (lambda: bus.publish({}), lambda: stage.app.run(bus, signals=False)):
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             with pytest.raises(WrongKeyTypeError, match=stage.topic):
                 await act()
     (result,) = await bus.publish_many([{}])
@@ -246,7 +246,7 @@ async def test_a_name_that_cannot_be_created_is_refused_with_the_rule(stage: Sta
     bus = stage.app.bus("über alles", group="g")
     bus.on(dict)(ignore)
     for act in (lambda: bus.publish({}), lambda: stage.app.run(bus, signals=False)):
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             with pytest.raises(ConfigurationError, match="letters, digits"):
                 await act()
 
@@ -334,6 +334,6 @@ async def test_those_who_open_it_at_the_same_time_share_one_connection(server: S
     await asyncio.gather(*[app.open() for _ in range(5)])
     assert await app.backend.topics() is not None
     await app.aclose()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while connections() > before:  # the server notices a moment later
             await asyncio.sleep(0.005)

@@ -63,7 +63,7 @@ async def test_a_suspect_that_never_ends_does_not_keep_the_next_one_waiting(
 ) -> None:
     await left_by_a_dead_worker(stage, {"n": "endless"}, {"n": "next"}, {"n": "last"})
     async with stage.running(threaded, concurrency=2):
-        await stage.until(lambda: seen == ["endless", "next", "last"], within=5)
+        await stage.until(lambda: seen == ["endless", "next", "last"])
         await stage.until(lambda: stage.left()["topic pending"] == 1)
         assert len(stage.told(events.HandlerStuck)) == 1
         never.set()
@@ -78,7 +78,7 @@ async def test_a_suspect_that_runs_alone_and_never_ends_does_not_stop_its_worker
     async with stage.running(threaded, concurrency=2):
         await stage.until(lambda: seen == ["endless"])
         await threaded.publish({"n": "fresh"})
-        await stage.until(lambda: seen == ["endless", "fresh"], within=5)
+        await stage.until(lambda: seen == ["endless", "fresh"])
         never.set()
         await stage.settled()
 
@@ -98,7 +98,7 @@ async def renewed(stage: Stage, topic: str) -> None:
         before, last = last, idle_ms(stage, topic)
         return last < before
 
-    await stage.until(is_renewed, within=3)
+    await stage.until(is_renewed)
 
 
 async def test_a_topic_that_cannot_be_renewed_costs_no_other_topic_its_leases(stage: Stage) -> None:
@@ -221,7 +221,7 @@ async def test_a_runner_that_ends_by_an_error_nobody_foresaw_ends_its_worker_lou
 
     await bus.publish({})
     run = stage.start(bus, concurrency=1)
-    done, _ = await asyncio.wait([run], timeout=5)
+    done, _ = await asyncio.wait([run], timeout=20)
     assert done, "it goes on, and nobody handles anything"
     stage.run = None
     with pytest.raises(RuntimeError, match="a bug"):
@@ -250,7 +250,7 @@ async def test_a_busy_worker_leaves_what_was_handed_back_to_those_who_are_idle(s
         idle.on(dict)(lambda event: seen.append(event.body["n"]))
         async with other.running(idle):
             # One that runs and one that waits behind it: that is all there is room for.
-            await other.until(lambda: len(seen) >= many - 2, within=5)
+            await other.until(lambda: len(seen) >= many - 2)
             leave.set()
             await stage.settled()
     assert sorted(seen) == list(range(many))
@@ -268,25 +268,25 @@ async def test_reading_goes_on_when_what_nobody_settled_by_hand_has_timed_out(
     bus.on(dict)(lambda event: seen.append(event.body["n"]))
     async with stage.running(bus, concurrency=1):
         await bus.publish_many([{"n": n} for n in range(60)])
-        await stage.until(lambda: len(seen) == 60, within=5)
+        await stage.until(lambda: len(seen) == 60)
     assert seen == list(range(60))
 
 
 async def test_by_hand_the_time_of_a_message_counts_from_its_own_start(stage: Stage) -> None:
     """Suspects run one after another: together they take longer than any one of them may."""
-    bus = stage.bus(lease=timedelta(seconds=1), options=by_hand(timeout=timedelta(seconds=1), scan=50 * MS))
+    bus = stage.bus(lease=timedelta(seconds=5), options=by_hand(timeout=timedelta(seconds=2), scan=50 * MS))
     seen: list[tuple[int, int]] = []
     acked: list[int] = []
 
     @bus.on(dict)
     async def handle(event: Delivery[Any]) -> None:
         seen.append((event.body["n"], event.attempt))
-        await asyncio.sleep(0.6)
+        await asyncio.sleep(0.2)
         await event.ack()
         acked.append(event.body["n"])
 
-    await left_by_a_dead_worker(stage, {"n": 0}, {"n": 1})
+    await left_by_a_dead_worker(stage, *[{"n": n} for n in range(12)])
     async with stage.running(bus):
         await stage.settled()
-    assert (seen, acked) == ([(0, 1), (1, 1)], [0, 1])
+    assert (seen, acked) == ([(n, 1) for n in range(12)], list(range(12)))
     assert stage.told(events.LeaseLost) == stage.told(events.Failed) == []

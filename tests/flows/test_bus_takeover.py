@@ -157,7 +157,7 @@ async def test_cancelled_twice_it_leaves_no_task_behind(stage: Stage) -> None:
     run.cancel()
     await asyncio.sleep(0.05)  # it drains now
     run.cancel()
-    await asyncio.wait([run], timeout=5)
+    await asyncio.wait([run], timeout=20)
     await asyncio.sleep(0)
     left = {task.get_coro().__qualname__ for task in asyncio.all_tasks() - before}  # type: ignore[union-attr]
     assert {name for name in left if name.split(".")[0] not in ("Links", "Link", "Penstock")} == set()
@@ -183,7 +183,7 @@ async def test_a_message_whose_handler_never_ends_is_given_up(stage: Stage, work
     async with _all_running(stage, workers, worker) as bus:
         try:
             await bus.publish({"n": "hangs"})
-            async with asyncio.timeout(15):
+            async with asyncio.timeout(30):
                 while not await bus.dead.count():
                     await bus.publish({"n": "fresh"})
                     await asyncio.sleep(0.02)

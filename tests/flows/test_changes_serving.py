@@ -42,7 +42,7 @@ async def test_every_message_is_handed_over_once_and_in_order(stage: Stage, coal
         await stage.until(lambda: len(seen) == 110)
         await stage.until(lambda: position(stage) == (more[-1], 110, 0))
         await changes.aclose()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             await serving
     assert seen == list(enumerate([*ids, *more]))
 

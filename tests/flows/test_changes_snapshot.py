@@ -98,7 +98,7 @@ async def test_whoever_lost_the_turn_while_it_took_one_has_taken_none(stage: Sta
             assert await changes.snapshot(quick) is True
             go_on.set()
             assert await take(changes, 1) == [1]
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             assert await taking is False
             assert await take(frozen, 1) == [2]
 

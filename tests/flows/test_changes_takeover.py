@@ -177,7 +177,7 @@ async def test_what_was_read_ahead_is_not_given_once_the_lease_may_have_run_out(
                 async with asyncio.timeout(0.3):
                     await changes.recv()
             await theirs.ack()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             again = await changes.recv()
         assert again is not None
         assert (again.body["n"], again.token > theirs.token > first.token) == (2, True)
@@ -211,7 +211,7 @@ async def test_who_does_nothing_for_long_loses_the_turn_and_is_told(stage: Stage
         stuck = stage.app.changes(stage.topic, reader="ledger", **short)
         old = await stuck.recv()
         assert old is not None
-        async with other.app.changes(stage.topic, reader="ledger", **short) as changes, asyncio.timeout(5):
+        async with other.app.changes(stage.topic, reader="ledger", **short) as changes, asyncio.timeout(20):
             new = await changes.recv()
             assert new is not None
             assert (new.entry_id, new.token > old.token) == (old.entry_id, True)
@@ -251,7 +251,7 @@ async def test_an_event_loop_that_hangs_while_it_waits_for_a_message_does_not_ke
         await hung.stdout.readline()
         assert stage.admin.hget(keys.turn(stage.topic, "ledger"), "holder"), "waiting for long is a sign of life"
         await publish(stage, 0)
-        async with asyncio.timeout(5), stage.app.changes(stage.topic, reader="ledger") as changes:
+        async with asyncio.timeout(20), stage.app.changes(stage.topic, reader="ledger") as changes:
             assert await changes.recv() is not None
     finally:
         hung.kill()

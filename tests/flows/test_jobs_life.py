@@ -169,7 +169,7 @@ async def test_progress_is_seen_while_it_runs(stage: Stage) -> None:
         first, second = await queue.enqueue({}), await queue.enqueue(Resize("x"), priority=LOW)
         expectations = ((first, (40, "nearly half")), (second, (70, "in a thread")), (first, (90, "nearly all")))
         for job, expected in expectations:
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(20):
                 while ((info := await job.info()).progress, info.message) != expected:
                     await asyncio.sleep(0.01)
             if job is second:

@@ -58,7 +58,7 @@ async def test_it_waits_for_a_job_and_for_what_becomes_due(stage: Stage) -> None
     waiting = asyncio.create_task(queue.dequeue(10 * SECOND))
     await asyncio.sleep(0.05)
     await queue.enqueue({"n": 1})
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         first = await waiting
     assert first is not None
     await first.retry(10 * MS)

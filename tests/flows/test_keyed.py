@@ -124,7 +124,7 @@ async def test_different_keys_are_handled_beside_each_other(stage: Stage) -> Non
 
     @bus.on(dict)
     async def meet(event: Delivery[Any]) -> None:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             await together.wait()
 
     for key in ("a", "k1"):  # of different partitions

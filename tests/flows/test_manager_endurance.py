@@ -130,7 +130,7 @@ async def test_what_a_killed_process_held_is_claimed_by_its_successor_of_the_sam
     assert await manager.claim_pending_messages(GROUP) == []  # not idle for a minute yet
     dead, left = [one for one in managing.admin.xinfo_consumers(managing.first, GROUP) if one["pending"]], []
     assert len(dead) == 2
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while not left:
             left = await manager.claim_pending_messages(GROUP, idle_ms=100)
     assert numbers(left)[0] == 1

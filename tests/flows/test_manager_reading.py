@@ -291,7 +291,7 @@ async def test_a_retry_stream_that_was_deleted_is_made_again_and_its_loss_is_tol
     manager = await managing.manager(streams=[managing.first])
     managing.admin.delete(keys.retry(managing.first, GROUP))
     await manager.send_message(managing.first, {"n": 0})
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         seen: list[Any] = []
         while not seen:
             seen = numbers(await manager.read_messages(GROUP, block_ms=500))
@@ -353,7 +353,7 @@ async def test_a_paused_group_is_given_nothing_until_it_is_resumed(
     manager = await managing.manager(streams=[managing.first])
     async with await RedisBackend.connect(managing.server.url) as backend:
         await backend.pause(managing.first, GROUP)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             while not managing.told(PauseChanged):
                 assert await manager.read_messages(GROUP, block_ms=50) == []
         await manager.send_message(managing.first, {"n": 0})

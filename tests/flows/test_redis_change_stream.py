@@ -70,7 +70,7 @@ async def test_it_waits_for_new_messages_from_the_end(server: Server, admin: "re
         waiting = asyncio.create_task(stream.recv())
         await blocked(admin)
         fill(admin, topic, range(7, 8))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             change = await waiting
         assert change is not None
         assert change.data == {"n": 7}
@@ -120,7 +120,7 @@ async def test_two_of_one_name_take_turns(server: Server, admin: "redis.Redis", 
     assert not (await asyncio.wait([waiting], timeout=0.2))[0]
     await change.ack()
     await first.aclose()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         following = await waiting
     assert following is not None
     assert (following.data, following.token > change.token) == ({"n": 1}, True)

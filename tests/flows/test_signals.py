@@ -36,7 +36,7 @@ async def test_a_signal_stops_every_app_of_the_process(stage: Stage, number: sig
     async with stage.another() as other:
         runs = [await start(stage), await start(other)]
         os.kill(os.getpid(), number)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             await asyncio.gather(*runs)
     assert handlers() == before
 
@@ -46,10 +46,10 @@ async def test_an_app_that_ends_first_leaves_the_signals_to_the_other(stage: Sta
     async with stage.another() as other:
         first, second = await start(stage), await start(other)
         stage.app.stop()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             await first
         os.kill(os.getpid(), signal.SIGTERM)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             await second
     assert handlers() == before
 
@@ -87,12 +87,12 @@ async def test_a_handler_that_the_loop_has_for_a_signal_is_called_too(stage: Sta
     try:
         run = await start(stage)
         os.kill(os.getpid(), signal.SIGTERM)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             await run
             await called.wait()
         called.clear()
         os.kill(os.getpid(), signal.SIGTERM)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(20):
             await called.wait()
     finally:
         loop.remove_signal_handler(signal.SIGTERM)

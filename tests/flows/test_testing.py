@@ -208,7 +208,7 @@ async def test_drain_waits_for_a_delayed_message_whose_time_has_come(app: Pensto
         seen.append(delivery.body["n"])
 
     await bus.publish({"n": 1}, sending=Sending(delay=timedelta(milliseconds=1)))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while (await backlog(app.backend, "orders", "g")).is_empty:
             await asyncio.sleep(0.001)
     await drain(app, bus, timeout=SOON)
