@@ -206,4 +206,4 @@ async def test_it_settles_by_itself_and_tells_who_is_stuck(stage: Stage) -> None
         await stage.until(lambda: position(stage)[0] == ids[1])
         serving.cancel()
     assert AckOutOfSequenceError in refused
-    assert [one.entry_id for one in stage.told(HandlerStuck)] == [ids[1]]
+    assert ids[1] in [one.entry_id for one in stage.told(HandlerStuck)]

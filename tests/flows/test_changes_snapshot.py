@@ -107,10 +107,16 @@ async def test_a_snapshot_may_take_longer_than_a_message(stage: Stage) -> None:
     ids = await publish(stage, 0, 1)
 
     async def slow() -> str:
-        await asyncio.sleep(0.6)
+        kept: set[bytes] = set()
+
+        def is_kept() -> bool:
+            kept.add(stage.admin.hget(keys.turn(stage.topic, "ledger"), "until"))
+            return len(kept) == 3
+
+        await stage.until(is_kept)  # it is renewed twice, and the second time long after a message's timeout
         return ids[0]
 
-    options, lease = ChangeOptions(timeout=timedelta(seconds=0.1)), timedelta(seconds=0.2)
+    options, lease = ChangeOptions(timeout=timedelta(seconds=0.1)), timedelta(seconds=1.5)
     async with stage.another() as other:
         changes = stage.app.changes(stage.topic, reader="ledger", lease=lease, options=options)
         taking = asyncio.create_task(changes.snapshot(slow))
