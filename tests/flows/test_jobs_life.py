@@ -175,7 +175,7 @@ async def test_progress_is_seen_while_it_runs(stage: Stage) -> None:
             if job is second:
                 more.set()
             assert info.started_at is not None
-            assert abs(info.started_at - before) < timedelta(seconds=2)
+            assert before - 5 * MS <= info.started_at <= datetime.now(UTC) + 5 * MS
         gate.set()
         assert await first.result(SOON) is None
         assert await second.result(SOON) == f"{stage.topic} low"
@@ -198,7 +198,7 @@ async def test_progress_out_of_bounds_fails_where_it_is_said(stage: Stage, perce
 
 @BOTH
 async def test_a_plain_job_leaves_no_key_behind_and_the_others_expire(stage: Stage) -> None:
-    queue = stage.jobs(options=JobOptions(keep=timedelta(seconds=2)))
+    queue = stage.jobs(options=JobOptions(keep=timedelta(seconds=20)))
 
     @queue.on(dict)
     async def do(job: JobDelivery[Any]) -> Any:
@@ -212,13 +212,13 @@ async def test_a_plain_job_leaves_no_key_behind_and_the_others_expire(stage: Sta
         kept = await queue.enqueue({"result": [1, "two", None]})
         assert await kept.result(SOON) == [1, "two", None]
         (record,) = stage.admin.keys(records)
-        assert 0 < stage.admin.pttl(record) <= 2000
+        assert 0 < stage.admin.pttl(record) <= 20_000
         later = await queue.enqueue({}, delay=timedelta(seconds=30))
         record = keys.record(keys.queue_home(stage.topic, queue.topics[0]), later.id)
         assert stage.admin.pttl(record) > 30_000  # for as long as it may wait
         assert await later.run_now()
         await later.result(SOON)
-        assert 0 < stage.admin.pttl(record) <= 2000
+        assert 0 < stage.admin.pttl(record) <= 20_000
 
 
 async def test_a_result_that_is_stored_does_not_make_a_job_done(stage: Stage) -> None:
