@@ -19,19 +19,19 @@ from penstock.jobs.processes import HandlerProcesses
 from tests.support import crunching
 from tests.support.stage import Stage
 
-SOON = timedelta(seconds=20)
+SOON = timedelta(seconds=40)
 
 
 @asynccontextmanager
 async def crunchers(
-    stage: Stage, monkeypatch: pytest.MonkeyPatch, size: int = 2, *, results: bool = True
+    stage: Stage, monkeypatch: pytest.MonkeyPatch, size: int = 2, *, results: bool = True, impatient: bool = False
 ) -> AsyncIterator[JobQueue]:
     """A worker of the queue, with so many processes for its handlers."""
     monkeypatch.setenv(crunching.QUEUE, stage.topic)
     monkeypatch.setenv(crunching.RESULTS, "kept" if results else "dropped")
     command = (sys.executable, "-m", "penstock.cli.job_process", "tests.support.crunching:app")
     stage.app.processes = HandlerProcesses(size, command)
-    queue = crunching.declare(stage.app, stage.topic, results=results)
+    queue = crunching.declare(stage.app, stage.topic, results=results, impatient=impatient)
     try:
         async with stage.running(queue):
             yield queue
@@ -40,14 +40,14 @@ async def crunchers(
 
 
 async def came_to(job: JobHandle, status: JobStatus) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(40):
         while await job.status() is not status:
             await asyncio.sleep(0.005)
 
 
 async def told_of(job: JobHandle) -> int:
     """The process that its handler speaks of."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(40):
         while not (info := await job.info()).message.startswith("in process"):
             await asyncio.sleep(0.01)
     return int(info.message.rpartition(" ")[2])
@@ -124,7 +124,7 @@ async def test_a_job_that_killed_its_process_once_is_done_in_another(
 
 
 async def test_a_handler_that_hangs_is_killed_at_its_timeout(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with crunchers(stage, monkeypatch, size=1) as queue:
+    async with crunchers(stage, monkeypatch, size=1, impatient=True) as queue:
         job = await queue.enqueue({"do": "hang"})
         pid = await told_of(job)
         behind = await queue.enqueue({"do": "compute"})
@@ -137,10 +137,10 @@ async def test_a_handler_that_hangs_is_killed_at_its_timeout(stage: Stage, monke
 
 
 async def test_what_a_handler_has_started_is_killed_with_it(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with crunchers(stage, monkeypatch, size=1) as queue:
+    async with crunchers(stage, monkeypatch, size=1, impatient=True) as queue:
         child = await told_of(await queue.enqueue({"do": "child that hangs"}))
         assert is_running(child)
-        await stage.until(lambda: stage.told(events.Failed))
+        await stage.until(lambda: stage.told(events.Failed), within=20)
         await stage.until(lambda: not is_running(child))
 
 
@@ -168,7 +168,7 @@ async def test_a_job_that_is_cancelled_is_asked_to_end(stage: Stage, monkeypatch
 async def test_processes_end_with_their_worker(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     async with crunchers(stage, monkeypatch) as queue:
         pid = (await (await queue.enqueue({"do": "facts"})).result(SOON))[0]
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
         try:
             os.kill(pid, 0)

@@ -27,7 +27,7 @@ async def managing(server: Server, admin: "redis.Redis", topic: str) -> AsyncIte
 
 
 async def until(condition: Any) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while not condition():
             await asyncio.sleep(0.002)
 

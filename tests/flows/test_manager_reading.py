@@ -4,6 +4,7 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator
+from itertools import count
 from typing import Any
 
 import pytest
@@ -118,28 +119,32 @@ async def test_no_count_takes_the_batch_size_and_none_takes_nothing(managing: Ma
 
 async def test_a_read_waits_as_long_as_it_says(managing: Managing) -> None:
     manager = await managing.manager(block_ms=1000)
-    for block_ms, least, most in ((0, 0.0, 0.9), (None, 1.0, 5.0), (100, 0.1, 0.9)):
-        began = time.monotonic()
-        assert await manager.read_messages(GROUP, block_ms=block_ms) == []
-        assert least <= time.monotonic() - began < most
+    for block_ms, least, most in ((0, 0.0, 0.9), (None, 1.0, None), (100, 0.1, 0.9)):
+        seconds: list[float] = []
+        for _ in range(1 if most is None else 5):  # a machine may be busy now and then
+            began = time.monotonic()
+            assert await manager.read_messages(GROUP, block_ms=block_ms) == []
+            seconds.append(time.monotonic() - began)
+        assert min(seconds) >= least
+        assert most is None or min(seconds) < most
 
 
 @BOTH
 @pytest.mark.parametrize("which", ["first", "second"])
 async def test_a_waiting_read_wakes_for_any_of_its_streams(managing: Managing, which: str) -> None:
     manager = await managing.manager()
-    reading = asyncio.ensure_future(manager._read(GROUP, 1, 5000))
+    reading = asyncio.ensure_future(manager._read(GROUP, 1, 40_000))
     await blocked(managing.admin, 2)
     sender = await managing.manager()
     await sender.send_message(getattr(managing, which), {"n": 1})
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(20):
         (message,) = await reading
     assert message.stream == getattr(managing, which)
 
 
 async def test_a_waiting_read_takes_no_more_than_it_was_asked_for(managing: Managing) -> None:
     manager, other = await managing.manager(), await managing.manager()
-    reading = asyncio.ensure_future(manager._read(GROUP, 2, 5000))
+    reading = asyncio.ensure_future(manager._read(GROUP, 2, 40_000))
     await blocked(managing.admin, 2)
     sending = managing.admin.pipeline(transaction=True)
     for n in range(6):
@@ -154,7 +159,7 @@ async def test_a_read_that_is_cancelled_loses_nothing(managing: Managing) -> Non
     manager = await managing.manager()
     sender = await managing.manager(consumer_id="sender")
     for n in range(30):
-        reading = asyncio.ensure_future(manager._read(GROUP, 10, 5000))
+        reading = asyncio.ensure_future(manager._read(GROUP, 10, 40_000))
         await blocked(managing.admin, 2)
         sending = asyncio.ensure_future(sender.send_message(managing.first, {"n": n}))
         for _ in range(n % 7):
@@ -165,7 +170,7 @@ async def test_a_read_that_is_cancelled_loses_nothing(managing: Managing) -> Non
         if not reading.cancelled():
             seen = numbers(reading.result())
         else:
-            seen = numbers(await manager.read_messages(GROUP, block_ms=2000))
+            seen = numbers(await manager.read_messages(GROUP, block_ms=20_000))
         assert seen == [n]
 
 
@@ -212,14 +217,14 @@ async def test_closing_ends_an_iteration_and_gives_the_rest_to_others(managing: 
 
 
 async def test_closing_ends_a_read_that_waits(managing: Managing) -> None:
-    manager = await managing.manager()
+    manager = await managing.manager(block_ms=40_000)
 
     async def follow() -> list[StreamMessage]:
         return [message async for message in manager.read_messages(GROUP)]
 
     following = asyncio.create_task(follow())
     await blocked(managing.admin, 2)
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(20):
         await manager.close()
         assert await following == []
 
@@ -241,7 +246,7 @@ async def test_what_waited_too_long_and_was_claimed_is_not_handed_out(managing: 
 async def test_what_came_for_a_cancelled_read_and_was_claimed_is_not_handed_out(managing: Managing) -> None:
     manager = await managing.manager(claim_idle_ms=300, streams=[managing.first])
     other = await managing.manager(claim_idle_ms=300, streams=[managing.first])
-    reading = asyncio.ensure_future(manager._read(GROUP, 1, 5000))
+    reading = asyncio.ensure_future(manager._read(GROUP, 1, 40_000))
     await blocked(managing.admin)
     reading.cancel()
     await asyncio.wait([reading])
@@ -335,14 +340,15 @@ async def test_an_error_is_raised_and_what_had_come_is_not_lost(managing: Managi
     managing.admin.rpush(managing.second, "in the way")
     seen: list[Any] = []
     errors: list[str] = []
-    for n in range(4):
-        await manager.send_message(managing.first, {"n": n})
-        try:
-            seen += numbers(await manager.read_messages(GROUP, block_ms=50))
-        except WrongKeyTypeError as error:
-            errors.append(str(error))
+    sent = count()
+    async with asyncio.timeout(20):
+        while len(seen) < 3 or len(errors) < 2:
+            await manager.send_message(managing.first, {"n": next(sent)})
+            try:
+                seen += numbers(await manager.read_messages(GROUP, block_ms=50))
+            except WrongKeyTypeError as error:
+                errors.append(str(error))
     assert seen == list(range(len(seen)))
-    assert (len(seen) >= 3, len(errors) > 1) == (True, True)
     assert all(managing.second in error for error in errors)
 
 
@@ -360,7 +366,7 @@ async def test_a_paused_group_is_given_nothing_until_it_is_resumed(
         assert await manager.read_messages(GROUP, block_ms=100) == []
         assert "paused" in (await manager.get_health())["problems"][0]
         await backend.resume(managing.first, GROUP)
-    assert numbers(await manager.read_messages(GROUP, block_ms=3000)) == [0]
+    assert numbers(await manager.read_messages(GROUP, block_ms=20_000)) == [0]
 
 
 async def test_what_cannot_be_meant_is_refused(managing: Managing) -> None:

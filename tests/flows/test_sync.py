@@ -186,7 +186,14 @@ def test_ctrl_c_ends_the_call_and_leaves_the_app_usable(server: Server, app: Pen
     at_rest = app._call(tasks)
     os.kill(server.pid, signal.SIGSTOP)  # no answer comes: whoever publishes waits
     try:
-        threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+        loop = app._thread._loop  # type: ignore[union-attr]
+
+        def interrupt() -> None:
+            wait_until(lambda: len(asyncio.all_tasks(loop)) >= at_rest, "the call has begun")
+            time.sleep(0.1)  # and who made it waits
+            os.kill(os.getpid(), signal.SIGINT)
+
+        threading.Thread(target=interrupt).start()
         with pytest.raises(KeyboardInterrupt):
             bus.publish({"interrupted": True})
         assert app._call(tasks) == at_rest

@@ -315,6 +315,7 @@ async def test_broken_connections_lose_and_repeat_nothing(stage: Stage, proxy: P
     async with Penstock.connect(proxy.url, logs=None) as app, app.tail(stage.topic) as tail:
         taking = asyncio.create_task(take(tail, len(wanted), within=30))
         for number in wanted:
+            dropped = proxy.dropped
             if number % 10 == 3:
                 proxy.drop_reply_to("EXEC")
             elif number % 10 == 6:
@@ -323,6 +324,8 @@ async def test_broken_connections_lose_and_repeat_nothing(stage: Stage, proxy: P
                 proxy.cut()
             await publish(stage, number)
             await asyncio.sleep(0.005)
+            if number % 10 == 3:
+                await stage.until(lambda dropped=dropped: proxy.dropped > dropped)  # type: ignore[misc]
         assert numbers(await taking) == wanted
     assert proxy.dropped > 5
 

@@ -329,7 +329,7 @@ async def test_a_wait_in_vain_lists_what_did_happen(app: Penstock) -> None:
 async def test_events_of_other_threads_wake_a_wait_too(app: Penstock) -> None:
     """Leases are looked after in a thread of their own."""
     something_else = asyncio.Event()
-    asyncio.get_running_loop().call_later(2, something_else.set)
+    asyncio.get_running_loop().call_later(30, something_else.set)
     lost = penstock.events.LeaseLost(("1-0",), topic="orders", group="g")
     async with app_events(app) as events:
         # When the loop sleeps: it must be woken, not find it when it wakes for something else.

@@ -12,9 +12,11 @@ QUEUE = "CRUNCHING_QUEUE"
 RESULTS = "CRUNCHING_RESULTS"
 
 
-def declare(app: Penstock, name: str, *, results: bool = True) -> JobQueue:
-    options = JobOptions(timeout=timedelta(seconds=3), scan=timedelta(milliseconds=200), results=results)
-    retry = Retry(attempts=2, initial=timedelta(milliseconds=10), jitter=False)
+def declare(app: Penstock, name: str, *, results: bool = True, impatient: bool = False) -> JobQueue:
+    """`impatient`: one attempt of a few seconds. The start of a process, which may take long, is part of them."""
+    timeout = timedelta(seconds=6 if impatient else 40)
+    options = JobOptions(timeout=timeout, scan=timedelta(milliseconds=200), results=results)
+    retry = Retry(attempts=1 if impatient else 2, initial=timedelta(milliseconds=10), jitter=False)
     queue = app.jobs(name, retry=retry, lease=timedelta(seconds=1), options=options)
     queue.on(dict, process=True)(crunch)
     return queue
