@@ -250,7 +250,7 @@ async def test_a_paused_worker_stops_in_good_order(stage: Stage) -> None:
 async def test_what_a_worker_left_behind_when_it_died_is_handled_by_another(stage: Stage) -> None:
     options = Subscription(scan=50 * MS, drain=timedelta(0))
     async with stage.another() as dying:
-        bus = dying.bus(lease=200 * MS, options=options)
+        bus = dying.bus(options=options)  # which renews what it has every ten seconds, and so not in this test
         entered = asyncio.Event()
 
         @bus.on(dict)
@@ -261,7 +261,7 @@ async def test_what_a_worker_left_behind_when_it_died_is_handled_by_another(stag
         run = dying.start(bus)
         await bus.publish({"n": 7})
         await entered.wait()
-        successor = stage.bus(lease=200 * MS, options=options)
+        successor = stage.bus(lease=timedelta(seconds=5), options=options)
         seen = noting(successor)
         (row,) = stage.admin.xpending_range(stage.topic, "g", "-", "+", 10)
         async with stage.running(successor):
