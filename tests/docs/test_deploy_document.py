@@ -31,7 +31,7 @@ class Scraping(Shell):
 
     def _scraped(self, url: str) -> str:
         (port,) = re.findall(r":(\d+)/", url)
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 30
         while True:
             with urllib.request.urlopen(url) as answer:
                 text: str = answer.read().decode()

@@ -85,7 +85,7 @@ def test_the_commands_of_the_page_on_migration_do_what_it_says(server: Server, l
                 old.enqueue()
                 _until_moved(old)
                 following.terminate()
-                said, _ = following.communicate(timeout=20)
+                said, _ = following.communicate(timeout=30)
             finally:
                 following.kill()
         assert following.returncode == 0
@@ -94,7 +94,7 @@ def test_the_commands_of_the_page_on_migration_do_what_it_says(server: Server, l
 
 
 def _until_moved(old: OldPrograms) -> None:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 40
     while old.waiting():
         assert time.monotonic() < deadline
         time.sleep(0.02)

@@ -476,7 +476,7 @@ async def test_the_processing_loop(manager: RedisStreamManager, admin: "redis.Re
     space = await run(LOOP, process_message=process_message, RedisStreamManager=make)
     loop = asyncio.create_task(space["process_messages"]())
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(40):
             while len(processed) < 3:
                 await asyncio.sleep(0.005)
             last = await manager.send_message(UPDATES, {"n": "last"})
@@ -502,7 +502,7 @@ async def test_integration_with_agent_bus(admin: "redis.Redis") -> None:
     for agent, number in (("other", 0), ("me", 1), ("me", 2), ("me", 3)):
         await client.publish_task(agent, {"n": number, "deep": [True, None]})
     tasks = client.subscribe_tasks("me")
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         first, second = await anext(tasks), await anext(tasks)
         assert [one.data["task"] for one in (first, second)] == [{"n": n, "deep": [True, None]} for n in (1, 2)]
         await tasks.aclose()

@@ -44,7 +44,7 @@ def in_a_shell(script: str, directory: Path) -> str:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=170,
+        timeout=290,
         check=False,
     )
     assert result.returncode == 0, result.stderr
@@ -73,7 +73,7 @@ def test_the_example_is_short() -> None:
 
 
 @pytest.mark.xdist_group("spark")
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(300)
 def test_the_archive_holds_what_was_published(tmp_path: Path) -> None:
     """Its commands, and then the program, in a shell: as whoever reads it would."""
     (example,) = examples(with_spark=True)

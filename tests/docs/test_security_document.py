@@ -187,7 +187,7 @@ async def do_jobs(app: Penstock) -> None:
     handles = [await images.enqueue({"n": number}) for number in (1, 2)]
     async with app_events(app) as seen:
         running = asyncio.create_task(app.run(images, signals=False))
-        assert [await handle.result(timedelta(seconds=10)) for handle in handles] == [1, 1]
+        assert [await handle.result(timedelta(seconds=30)) for handle in handles] == [1, 1]
         await seen.wait_for(Handled, count=3)  # a tick
         app.stop()
         await running

@@ -33,7 +33,7 @@ def running(command: list[str], **environment: str) -> "Iterator[subprocess.Pope
         yield process
     finally:
         process.terminate()
-        process.communicate(timeout=20)
+        process.communicate(timeout=30)
 
 
 def printed(process: "subprocess.Popen[str]", end: str) -> str:
@@ -41,7 +41,7 @@ def printed(process: "subprocess.Popen[str]", end: str) -> str:
     assert process.stdout is not None
     text = ""
     while end not in text.rpartition("\n")[0]:
-        assert select.select([process.stdout], [], [], 20)[0], f"{end!r} never came: {text!r}"
+        assert select.select([process.stdout], [], [], 40)[0], f"{end!r} never came: {text!r}"
         more = os.read(process.stdout.fileno(), 65536).decode()
         assert more, f"{end!r} never came: {text!r}"
         text += more
