@@ -48,7 +48,11 @@ def _overlaps(history: History, told: set[tuple[int, str]], runs: list[Run]) -> 
         first, second = run.start, following.start
         if not run.ended or run.finish is None or run.finish.at < second.at or first.pid == second.pid:
             continue
-        still_at_it = following.finish is None or following.finish.at > run.finish.at + SETTLING
+        settled = run.finish.at + SETTLING
+        if following.finish is not None:
+            stalls = history.stalls_of(first.pid)
+            settled += sum(span.within(run.finish.at, following.finish.at) for span in stalls)
+        still_at_it = following.finish is None or following.finish.at > settled
         excused = first.attempt > 1 or first.pid in history.deaths or (first.pid, first.entry) in told
         if still_at_it and not excused:
             yield f"{second.pid} had taken {first.tag} over from {first.pid}, whose settle went through all the same"
@@ -95,7 +99,8 @@ def _budget(history: History, rules: Rules, group: str, tag: str, letter: Dead |
         yield f"{tag} ran {len(counted)} times undisturbed in group {group}; the budget is {rules.attempts}"
     if do in KILLING | FAILING | ENDLESS and letter is None:
         yield f"{tag} never succeeds ({do}), but is not among the dead letters of group {group}"
-    if do in KILLING | ENDLESS and len(runs) > rules.attempts + 1:
+    robbed = sum(history.robbed(runs, position) for position in range(len(runs)))
+    if do in KILLING | ENDLESS and len(runs) - robbed > rules.attempts + 1:
         yield f"{tag} was begun {len(runs)} times by group {group}; {rules.attempts} + 1 is the limit"
     if letter is not None and do in FAILING and letter.attempts != rules.attempts:
         yield f"{tag} was given up after {letter.attempts} attempts, not after {rules.attempts}"
@@ -104,12 +109,13 @@ def _budget(history: History, rules: Rules, group: str, tag: str, letter: Dead |
 def _blame(history: History, group: str, tag: str) -> Iterator[str]:
     """An attempt's number counts what this very message did: raised, or died as a suspect."""
     raised = deaths = 0
-    for run in history.runs[group, tag]:
+    runs = history.runs[group, tag]
+    for position, run in enumerate(runs):
         most = 1 + raised + max(0, deaths - 1)
         if run.start.attempt > most:
             yield f"{tag} is blamed for what others did: attempt {run.start.attempt}, at most {most}, in group {group}"
         raised += run.finish is not None and run.finish.what == "raised"
-        deaths += history.deadly(run)
+        deaths += history.deadly(run) or history.robbed(runs, position)
 
 
 def _waits(history: History, rules: Rules, group: str, tag: str) -> Iterator[str]:
@@ -147,10 +153,11 @@ def i11_it_goes_on(history: History, state: State, rules: Rules) -> Iterator[str
     healed = [line.at for kind in ("healed", "ended") for line in history.of_kind[kind] if line.at < settled[-1]]
     begin = max(healed, default=history.lines[0].at)
     moments = [begin, *(line.at for line in history.lines if line.what in _PROGRESS and begin < line.at < settled[-1])]
-    limit = rules.longest_pause * slowness(history)
+    limit, stalls = rules.longest_pause * slowness(history), history.every_stall()
     for earlier, later in itertools.pairwise([*moments, settled[-1]]):
-        if later - earlier > limit:
-            yield f"nothing happened for {later - earlier:.1f} s; {limit:.1f} s is the limit"
+        paused = later - earlier
+        if paused > limit and paused > limit + sum(span.within(earlier, later) for span in stalls):
+            yield f"nothing happened for {paused:.1f} s; {limit:.1f} s is the limit"
 
 
 def slowness(history: History) -> float:

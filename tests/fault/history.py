@@ -8,6 +8,9 @@ from tests.fault.journal import Line
 
 Verdict = Literal["acked", "unknown", "failed"]
 
+CATCHING_UP = 0.5
+"""Seconds after a stall in which a process may begin what it was about to begin, and others have by then."""
+
 
 class Run(NamedTuple):
     """One time a handler was called."""
@@ -27,6 +30,10 @@ class Span(NamedTuple):
 
     def meets(self, begin: float, end: float) -> bool:
         return self.begin <= end and begin <= self.end
+
+    def within(self, begin: float, end: float) -> float:
+        """How many seconds of it are in there."""
+        return max(0.0, min(self.end, end) - max(self.begin, begin))
 
 
 class History:
@@ -49,6 +56,8 @@ class History:
         for begins, ends in (("frozen", "thawed"), ("silent", "ended")):
             for pid in {line.pid for line in self.of_kind[begins]}:
                 self.troubled[pid] += self._spans(begins, ends, pid)
+        self._stalls = [(line.pid, Span(line.facts["since"], line.at)) for line in self.of_kind["stalled"]]
+        self._workers = {line.pid for line in self.of_kind["spawned"]}
 
     def events(self, *names: str) -> list[Line]:
         return [line for line in self.of_kind["event"] if line.name in names]
@@ -65,14 +74,34 @@ class History:
             return True
         return pid in self.deaths and begin <= self.deaths[pid] <= end
 
+    def stalls_of(self, pid: int) -> list[Span]:
+        """When the machine gave this process no turn, or nobody one: as far as its leases go, it was frozen.
+
+        Where it was frozen on purpose, that is known as such.
+        """
+        if not self._stalls:
+            return []
+        frozen = self.troubled[pid]
+        mine = [span for of, span in self._stalls if of == pid and not any(one.meets(*span) for one in frozen)]
+        return mine + [span for of, span in self._stalls if of not in self._workers]
+
+    def every_stall(self) -> list[Span]:
+        """Of anybody: who waits for one that stands still gets no further."""
+        return [span for _, span in self._stalls]
+
+    def stalled(self, pid: int, begin: float, end: float) -> bool:
+        """It, or the server, stood still in this time, or was just catching up with it."""
+        return any(Span(span.begin, span.end + CATCHING_UP).meets(begin, end) for span in self.stalls_of(pid))
+
     def interrupted(self, runs: list[Run], position: int) -> bool:
         """This run may not have been counted by anybody, so that the message was given out again."""
-        run = runs[position]
-        if position + 1 < len(runs):
-            until = runs[position + 1].start.at
-        else:
-            until = float("inf") if run.finish is None else run.finish.at
-        return self.disturbed(run.start.pid, run.start.at, until)
+        start = runs[position].start
+        return self.disturbed(start.pid, start.at, _until(runs, position)) or self.robbed(runs, position)
+
+    def robbed(self, runs: list[Run], position: int) -> bool:
+        """Whoever ran it stood still meanwhile, or had it first and was late: the message is not to blame."""
+        both, until = [run.start for run in runs[position : position + 2]], _until(runs, position)
+        return any(self.stalled(start.pid, both[0].at, until) for start in both)
 
     def deadly(self, run: Run) -> bool:
         """Its process died while it ran."""
@@ -109,3 +138,11 @@ class History:
         for line in of_pid[begins]:
             later = [end.at for end in of_pid[ends] if end.name == line.name and end.at >= line.at]
             yield Span(line.at, min(later, default=float("inf")))
+
+
+def _until(runs: list[Run], position: int) -> float:
+    """When the next one began; for the last one, its end."""
+    if position + 1 < len(runs):
+        return runs[position + 1].start.at
+    finish = runs[position].finish
+    return float("inf") if finish is None else finish.at

@@ -20,6 +20,8 @@ KINDS = {
     "intent", "acked", "failed", "unknown", "published",
     # of workers
     "ready", "start", "end", "raised", "event", "left",
+    # of workers about themselves, and of the scene about all and the server: there was no turn `since` then
+    "stalled",
     # of the scene, about the others
     "spawned", "died", "frozen", "thawed", "fault", "healed", "seen",
     # of the network, about the process at the other end: a reply it never got, a wire that went silent, that wire's end

@@ -18,6 +18,7 @@ from tests.fault.servers import FaultServer, with_password
 from tests.fault.setup import ProducerSetup, WorkerSetup
 from tests.fault.size import MESSAGES, PATIENCE, PRODUCERS, SEED, WORKERS
 from tests.fault.state import Inspector
+from tests.fault.witness import Witness
 
 _LOOK_EVERY = 0.02
 
@@ -46,6 +47,7 @@ class Scene:
         self.proofs: dict[str, Any] = {}
         self.verdict: Verdict | None = None
         self._server: FaultServer | None = None
+        self._witness: Witness | None = None
         self._setups: dict[str, WorkerSetup] = {}
         self._stuck_seen = 0
         self._stuck: set[int] = set()
@@ -63,6 +65,8 @@ class Scene:
             await self.network.__aexit__(None, None, None)
         if self._server is not None and self._server.process is not None and self._server.process.poll() is None:
             self._server.kill()
+        if self._witness is not None:
+            self._witness.close()
         self.journal.close()
         shutil.rmtree(self.directory)
 
@@ -72,6 +76,9 @@ class Scene:
         self._server = FaultServer(self.binary, self.directory, *arguments)
         self.version = self._server.version()
         self.admin = self._server.client()
+        asking = self._server.client(socket_timeout=10)
+        asking.ping()  # whoever counts connections from now on counts this one
+        self._witness = Witness(lambda since: self.journal.write("stalled", facts={"since": since}), asking.ping)
         return self._server
 
     @property

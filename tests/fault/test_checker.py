@@ -403,6 +403,44 @@ def test_what_a_disturbed_process_did_may_be_done_again(excuse: str) -> None:
     assert verdict.repeated == 1
 
 
+SCENE = 1
+"""The process of the row itself: what it could not do, nobody could, or the server did not answer."""
+
+
+@pytest.mark.parametrize(("who", "is_excused"), [(WORKER, True), (OTHER, True), (SCENE, True), (PRODUCER, False)])
+def test_what_a_process_without_a_turn_did_may_be_done_again(who: int, is_excused: bool) -> None:
+    """By who was late, or by who had it first and was late to begin it; whoever else was late excuses nothing."""
+    story = Story()
+    for pid in (WORKER, OTHER, PRODUCER):
+        story.lines.append(Line(what="spawned", at=0.0, pid=pid))
+    story.say("intent", "m4", sha="sha-m4", do="ok", pid=PRODUCER)
+    story.say("acked", "m4", entry="4-0", id="id-m4", pid=PRODUCER)
+    story.run("m4", "end", entry="4-0")
+    story.say("stalled", pid=who, facts={"since": story.clock})
+    story.run("m4", "end", entry="4-0", pid=OTHER)
+    assert ("I4" in str(story.verdict())) is not is_excused
+
+
+def test_a_settle_that_had_no_turn_is_given_as_much_more_time() -> None:
+    story = Story()
+    not_told_that_it_was_robbed(story)
+    *before, end = story.lines
+    stalled = Line(what="stalled", at=end.at - 0.1, pid=WORKER, facts={"since": end.at - 0.4})
+    story.lines = [Line(what="spawned", at=0.0, pid=WORKER), *before, stalled, end]
+    assert "I4" in str(story.verdict()), "it had time enough all the same"
+    story.lines[-2] = msgspec.structs.replace(stalled, facts={"since": end.at - 0.9})
+    assert str(story.verdict()) == "clean"
+
+
+def test_a_machine_that_stood_still_is_given_as_much_more_time_to_go_on() -> None:
+    story = Story()
+    a_standstill(story)
+    assert "I11" in str(story.verdict())
+    since, until = story.lines[-2].at, story.lines[-1].at - 0.1
+    story.lines.insert(-1, Line(what="stalled", at=until, pid=SCENE, facts={"since": since}))
+    assert str(story.verdict()) == "clean"
+
+
 def test_what_never_ends_may_be_begun_once_more_than_its_budget() -> None:
     story = Story()
     endless(story, times=4)

@@ -18,8 +18,12 @@ def outlasted(scene: Scene) -> int:
 
 
 def begun_once(scene: Scene) -> bool:
-    """Nothing that was begun was taken from who had begun it; what only waited may have been."""
-    return all(len(runs) == 1 for runs in scene.history().runs.values())
+    """Nothing that was begun was taken from who had begun it; what only waited may have been.
+
+    But for what the machine itself took, by giving its holder or the server no turn for longer than the lease.
+    """
+    history = scene.history()
+    return all(len(runs) == 1 or history.robbed(runs, 0) for runs in history.runs.values())
 
 
 @row("F4 event loop blocked")

@@ -15,6 +15,7 @@ from tests.fault.endpoints import declared, opened
 from tests.fault.journal import Journal, payload_of, sha_of
 from tests.fault.lanes import apart
 from tests.fault.setup import WorkerSetup, directory_of, read, url
+from tests.fault.witness import Witness
 
 
 class Worker:
@@ -97,6 +98,7 @@ def plain(value: Any) -> Any:
 async def main(setup: WorkerSetup) -> None:
     logging.basicConfig(stream=sys.stderr, level=logging.INFO)
     journal = Journal(directory_of(setup), "worker")
+    Witness(lambda since: journal.write("stalled", facts={"since": since}))
     app, bus = declared(url(), setup)
     worker = Worker(setup, journal)
     app.listen(worker.listen)
