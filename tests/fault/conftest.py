@@ -10,7 +10,7 @@ import pytest
 
 from tests.fault.scene import Scene
 from tests.fault.servers import BINARIES
-from tests.fault.size import FULL
+from tests.fault.size import FULL, TIMEOUT
 
 RESULTS_VARIABLE = "FAULT_RESULTS"
 
@@ -49,6 +49,11 @@ def keep(scene: Scene, test: pytest.Function) -> None:
         row |= {name: getattr(verdict, name) for name in verdict.__struct_fields__ if name != "violations"}
     name = "".join(letter if letter.isalnum() else "-" for letter in test.name)
     (Path(directory) / f"{name}.json").write_text(json.dumps(row))
+
+
+def pytest_itemcollected(item: pytest.Item) -> None:
+    if item.get_closest_marker("timeout") is None:
+        item.add_marker(pytest.mark.timeout(TIMEOUT))
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

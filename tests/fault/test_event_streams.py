@@ -56,7 +56,7 @@ class WebProcess:
         """As a deployment does: it must leave in good order, whatever its slow clients do."""
         self._scene.breaks("gateway restarted")
         self.process.send_signal(signal.SIGTERM)
-        assert self.process.wait(12) == 0, self.printed()
+        assert self.process.wait(PATIENCE) == 0, self.printed()
         self.process.communicate()
         self.start()
         self._scene.heals("gateway restarted")

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import msgspec
-import pytest
 
 from tests.fault.checker import Verdict
 from tests.fault.followers import END, FollowersSetup, Report
@@ -18,7 +17,7 @@ from tests.fault.rows import row
 from tests.fault.scene import Scene
 from tests.fault.servers import ALWAYS
 from tests.fault.setup import PASSWORD, URL_VARIABLE
-from tests.fault.size import FULL, MESSAGES, PRODUCERS
+from tests.fault.size import FULL, MESSAGES, PATIENCE, PRODUCERS
 
 MIB = 1024 * 1024
 FOLLOWERS = FollowersSetup("", steady=700, leaving=200, slow=100, queue=20)
@@ -63,7 +62,6 @@ def restart(scene: Scene) -> None:
     scene.heals("server restarted")
 
 
-@pytest.mark.timeout(300 if FULL else 60)
 @row("F34 a thousand followers", redis=FULL)
 async def test_a_thousand_followers_share_one_connection_and_miss_nothing_unannounced(scene: Scene) -> None:
     scene.serve(*ALWAYS)
@@ -78,7 +76,7 @@ async def test_a_thousand_followers_share_one_connection_and_miss_nothing_unanno
         restart(scene)
         await scene.published()
         scene.admin.xadd(scene.topic, {"payload": END})
-        await scene.until(lambda: process.poll() is not None or readable(process), "the report")
+        await scene.until(lambda: process.poll() is not None or readable(process), "the report", 2 * PATIENCE)
         line = process.stdout.readline()
     assert line, (scene.directory / "followers.log").read_text()[-3000:]
     report = msgspec.json.decode(line, type=Report)

@@ -82,7 +82,6 @@ async def go_through(scene: Scene, fault: Fault) -> None:
     workers.judge()
 
 
-@pytest.mark.timeout(600 if FULL else 90)
 @row("I8 order by key", redis=FULL)
 async def test_each_key_stays_in_order_while_processes_come_and_die(scene: Scene) -> None:
     await go_through(scene, killed_and_joined)
@@ -90,7 +89,6 @@ async def test_each_key_stays_in_order_while_processes_come_and_die(scene: Scene
 
 if FULL:
 
-    @pytest.mark.timeout(600)
     @pytest.mark.parametrize(("name", "fault"), [("F2", frozen), ("F6", restarted)])
     @row("I8 order by key")
     async def test_each_key_stays_in_order_whichever_happens(scene: Scene, name: str, fault: Fault) -> None:

@@ -79,7 +79,6 @@ async def go_through(scene: Scene, coalesce: int, *faults: Fault) -> None:
     assert verdict.repeated <= (1 + coalesce) * done + 3
 
 
-@pytest.mark.timeout(600 if FULL else 90)
 @row("F31 F1 F2 F6 F14 sequential readers")
 async def test_one_reads_at_a_time_in_order_whatever_happens(scene: Scene) -> None:
     await go_through(scene, 1, killed, unanswered, frozen, restarted)
@@ -87,7 +86,6 @@ async def test_one_reads_at_a_time_in_order_whatever_happens(scene: Scene) -> No
 
 if FULL:
 
-    @pytest.mark.timeout(600)
     @pytest.mark.parametrize("coalesce", [1, 50])
     @pytest.mark.parametrize(
         ("name", "fault"),
