@@ -7,19 +7,26 @@ import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
-INNOCENT = frozenset({"ok", "slow", "hold", "block", "flaky", "forget"})
+INNOCENT = frozenset({"ok", "slow", "hold", "gated", "block", "flaky", "forget"})
 """These must be handled in the end, and never reach the dead letters."""
 
-FAILING = frozenset({"raise", "exit", "recursion", "keyboard"})
+FAILING = frozenset({"raise", "gated_raise", "exit", "recursion", "keyboard"})
 """These fail every time, by an exception; they must end in the dead letters after exactly their budget."""
+
+AT_ONCE = FAILING - {"gated_raise"}
+"""Those of them that wait for nobody."""
 
 KILLING = frozenset({"os_exit", "segfault", "spin"})
 """These take their process with them; one run that nobody could count comes on top of the budget."""
 
 ENDLESS = frozenset({"never"})
 """These never return, and nothing can stop them; like those that kill, they are given up after one run more."""
+
+AGAIN = ".again"
+"""Added to the path of a gate: that of whoever begins a message after another did."""
 
 MALFORMED = "malformed"
 """No handler ever sees these."""
@@ -45,6 +52,18 @@ async def hold(body: dict[str, Any], attempt: int, redelivered: bool) -> None:
     """Take a long time at first, and none after something went wrong."""
     if not redelivered:
         await asyncio.sleep(body["for"])
+
+
+async def gated(body: dict[str, Any], attempt: int, redelivered: bool) -> None:
+    """Wait until the row opens the gate, of which there is one for the first to begin it and one for all others."""
+    gate = Path(body["gate"] + (AGAIN if redelivered else ""))
+    while not gate.exists():
+        await asyncio.sleep(0.02)
+
+
+async def gated_raise(body: dict[str, Any], attempt: int, redelivered: bool) -> None:
+    await gated(body, attempt, redelivered)
+    raise Boom("never")
 
 
 async def block(body: dict[str, Any], attempt: int, redelivered: bool) -> None:
@@ -107,6 +126,8 @@ BEHAVIOURS: dict[str, Callable[[dict[str, Any], int, bool], Awaitable[None]]] = 
     "ok": ok,
     "slow": slow,
     "hold": hold,
+    "gated": gated,
+    "gated_raise": gated_raise,
     "block": block,
     "flaky": flaky,
     "forget": forget,

@@ -26,7 +26,8 @@ def bodies(setup: ProducerSetup) -> Iterator[dict[str, Any]]:
             "for": setup.seconds,
             "secret": BODY_CANARY,
         }
-        yield body | ({"pad": "x" * setup.pad} if setup.pad else {})
+        gate = {"gate": setup.gate} if setup.gate else {}
+        yield body | gate | ({"pad": "x" * setup.pad} if setup.pad else {})
 
 
 class Producer:

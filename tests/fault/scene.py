@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from penstock.message.ids import new_id
+from tests.fault.behaviour import AGAIN
 from tests.fault.checker import Verdict
 from tests.fault.history import History
 from tests.fault.journal import Journal, Journals, Line
@@ -33,6 +34,7 @@ class Scene:
         self.binary = binary
         # Not pytest's tmp_path: its names are too long for a unix socket.
         self.directory = Path(tempfile.mkdtemp(prefix="ps-fault-"))
+        self._gate = self.directory / "gate-of-messages"
         self.journal = Journal(self.directory, "scene")
         self.journals = Journals(self.directory)
         self.topic = f"fault:{new_id()}"
@@ -114,6 +116,7 @@ class Scene:
                     SEED * 1000 + len(self.programs),
                     share,
                     lanes=self.lanes,
+                    gate=str(self._gate),
                     **options,
                 )
             )
@@ -138,6 +141,10 @@ class Scene:
 
     def producers(self) -> list[Program]:
         return [program for program in self.programs if program.role == "producer"]
+
+    def let_in(self, *, again: bool = False) -> None:
+        """Open the gate that messages with one wait at: for those who were the first to begin them, or for others."""
+        Path(f"{self._gate}{AGAIN}" if again else self._gate).touch()
 
     # Faults that the checker must know of, because they excuse a repetition.
 

@@ -38,6 +38,8 @@ class ProducerSetup(Struct, frozen=True):
     """How many are published at the same time."""
     seconds: float = 0.0
     """What a behaviour that takes time is to take."""
+    gate: str = ""
+    """The file that a behaviour with a gate waits for."""
     pad: int = 0
     """Bytes to make each body larger by."""
     pause: float = 0.0

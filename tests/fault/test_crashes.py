@@ -1,6 +1,6 @@
 """A crash is blamed on the message that caused it; the innocent beside it lose nothing."""
 
-from tests.fault.behaviour import FAILING, KILLING
+from tests.fault.behaviour import AT_ONCE, KILLING
 from tests.fault.closing import audit
 from tests.fault.evidence import events
 from tests.fault.rows import row
@@ -13,7 +13,7 @@ BUDGET = 2
 @row("F25 poison of every kind")
 async def test_poison_of_every_kind_ends_in_the_dead_letters_and_the_innocent_are_handled(scene: Scene) -> None:
     scene.work(attempts=BUDGET, lease=1.0, timeout=1.0)
-    poison = dict.fromkeys([*FAILING, *KILLING], 1)
+    poison = dict.fromkeys([*AT_ONCE, *KILLING], 1)
     scene.produce(producers=1, fates={**poison, "slow": 20, "flaky": 5}, duplicates=DUPLICATES, seconds=0.1)
     await scene.published()
     verdict = await audit(scene)

@@ -6,7 +6,7 @@ import signal
 import pytest
 
 from penstock.backend.redis.scripts import load
-from tests.fault.behaviour import FAILING, KILLING
+from tests.fault.behaviour import AT_ONCE, KILLING
 from tests.fault.closing import audit
 from tests.fault.evidence import acknowledged, events, handled, taken_over
 from tests.fault.programs import Program
@@ -14,9 +14,12 @@ from tests.fault.rows import row
 from tests.fault.scene import Scene
 from tests.fault.servers import EVERY_SECOND
 from tests.fault.size import DUPLICATES, FULL, MESSAGES, MIX
+from tests.fault.test_fencing import awake_beside_its_successor
 
 LEASE = 2.0 if FULL else 0.8
 SHARE = 16
+CONCURRENCY = 4
+QUEUED = 80
 
 
 @pytest.fixture(autouse=True)
@@ -26,42 +29,43 @@ def of_jobs(scene: Scene) -> None:
 
 @row("F1 F2 F4 jobs: worker killed, frozen, blocked", redis=True)
 async def test_jobs_of_workers_that_are_killed_frozen_or_blocked_are_done(scene: Scene) -> None:
-    frozen, tag = await holding(scene)
-    frozen.freeze()
-    killed, _ = await holding(scene)
+    scene.work(1, lease=LEASE)
+    killed, _ = await holding(scene, "hold")
     killed.kill()
+    frozen, tag = await holding(scene, "gated")
+    frozen.freeze()
+    scene.work(1, lease=LEASE)
     scene.produce(fates={"block": 1, **MIX}, duplicates=DUPLICATES, seconds=1.5 * LEASE)
     gone = {frozen.pid, killed.pid}
     await scene.first(1, "start", where=lambda line: line.tag == tag and line.pid not in gone)
-    frozen.thaw()
-    await scene.first(1, "end", where=lambda line: line.tag == tag and line.pid == frozen.pid)
+    await awake_beside_its_successor(scene, frozen, tag)
     await audit(scene, longest_pause=15 * LEASE)
     scene.prove("jobs taken over", taken_over(scene))
     scene.prove("settles that were fenced", len([line for line in events(scene, "Fenced") if line.pid == frozen.pid]))
 
 
-async def holding(scene: Scene) -> tuple[Program, str]:
+async def holding(scene: Scene, do: str) -> tuple[Program, str]:
     """A worker that has begun a job, and the job's tag."""
-    scene.produce(1, producers=1, fates={"slow": 1}, seconds=LEASE)
-    await scene.published()
-    (worker,) = scene.work(1, lease=LEASE)
-    (began,) = await scene.first(1, "start", where=lambda line: line.do == "slow" and line.pid == worker.pid)
-    return worker, began.tag
+    scene.produce(1, producers=1, fates={do: 1}, seconds=600)
+    (began,) = await scene.first(1, "start", where=lambda line: line.do == do)
+    return next(worker for worker in scene.workers() if worker.pid == began.pid), began.tag
 
 
 @row("F3 jobs: asked to leave", redis=True)
 async def test_a_worker_of_jobs_that_is_asked_to_leave_drains(scene: Scene) -> None:
-    scene.produce(40, producers=1, fates={"slow": 40}, seconds=0.1)
+    scene.produce(QUEUED, producers=1, fates={"slow": QUEUED}, seconds=0.1)
     await scene.published()
-    (leaving,) = scene.work(1, lease=600.0, concurrency=4)
-    await scene.first(8, "start")
+    (leaving,) = scene.work(1, lease=600.0, concurrency=CONCURRENCY)
+    await scene.first(2 * CONCURRENCY, "start")
+    before = scene.journal.write("seen", name="about to ask").at
     leaving.ask_to_leave()
     asked = scene.journal.write("seen", name="asked to leave").at
-    await scene.until(lambda: leaving.code is not None, "that the worker leaves", within=20)
+    await scene.until(lambda: leaving.code is not None, "that the worker leaves")
     assert leaving.code == 0, leaving.printed()[-3000:]
-    scene.prove("handlers that were running", len([line for line in scene.lines("end") if line.at > asked]))
-    assert not [line for line in scene.lines("start") if line.at > asked + 0.5]
-    scene.work(1, lease=600.0)
+    scene.prove("handlers that were running", len([line for line in scene.lines("end") if line.at > before]))
+    begun = [line for line in scene.lines("start") if line.at > asked]
+    assert len(begun) < QUEUED // 2, "it begins nothing more when it has heard of it"
+    scene.work(1, lease=600.0, concurrency=QUEUED)
     await audit(scene)
 
 
@@ -75,6 +79,7 @@ async def test_jobs_queued_and_scheduled_survive_a_server_that_is_killed(scene: 
     await scene.ready()
     await scene.until(lambda: acknowledged(scene) > MESSAGES / 4, "some acknowledgements")
     before = server.pid
+    await asyncio.to_thread(server.keep_what_it_answered)
     scene.breaks("server killed")
     server.process.send_signal(signal.SIGSTOP)
     await asyncio.sleep(0.3)  # by now every producer waits for an answer
@@ -104,7 +109,7 @@ async def test_the_reply_to_what_was_asked_of_a_queue_is_lost(scene: Scene, requ
 @row("F25 jobs: poison of every kind")
 async def test_poison_among_jobs_ends_in_the_dead_letters(scene: Scene) -> None:
     scene.work(attempts=2, lease=LEASE, timeout=1.0)
-    poison = dict.fromkeys([*FAILING, *KILLING], 1)
+    poison = dict.fromkeys([*AT_ONCE, *KILLING], 1)
     scene.produce(60, producers=1, fates={**poison, "slow": 10, "flaky": 5}, duplicates=DUPLICATES, seconds=0.1)
     await scene.published()
     verdict = await audit(scene)

@@ -10,19 +10,24 @@ from tests.fault.rows import row
 from tests.fault.scene import Scene
 from tests.fault.size import MESSAGES
 
-BACKLOG = {"fates": {"slow": 30}, "seconds": 0.3}
-"""More than the workers below get through before the fault."""
+CONCURRENCY = 2
+BACKLOG = 300
+"""Far more than the workers below read ahead while all that they can do at once waits at a gate."""
 
 
 async def with_a_backlog(scene: Scene) -> None:
-    scene.work(2, concurrency=2, lease=1.0)
-    scene.produce(60, producers=2, **BACKLOG)
-    await scene.published()
+    scene.work(2, concurrency=CONCURRENCY, lease=1.0)
+    scene.produce(20, producers=1)
     await scene.until(lambda: handled(scene) > 10, "that some are handled")
+    scene.produce(BACKLOG, producers=2, fates={"gated": BACKLOG // 2})
+    await scene.first(2 * CONCURRENCY, "start", where=lambda line: line.do == "gated")
+    await scene.published()
 
 
 async def afterwards(scene: Scene) -> None:
     """The alarm has come, and new messages are handled as if nothing had happened."""
+    scene.let_in()
+    scene.let_in(again=True)
     await scene.until(lambda: bool(events(scene, "Lost")), "an alarm")
     scene.produce(MESSAGES)
     verdict = await audit(scene, loses=True)
