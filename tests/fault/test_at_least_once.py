@@ -10,6 +10,7 @@ from penstock.backend.redis.scripts import load
 from penstock.options import LEASE, Retry
 from tests.fault.closing import audit, look
 from tests.fault.evidence import acknowledged, events, handled, refused, taken_over
+from tests.fault.journal import Line
 from tests.fault.rows import row
 from tests.fault.scene import Scene
 from tests.fault.servers import ALWAYS, EVERY_SECOND
@@ -95,15 +96,22 @@ async def kill_the_server(scene: Scene, persistence: tuple[str, ...]) -> None:
     server = scene.serve(*persistence)
     scene.work()
     scene.produce(MESSAGES // 2, fates=MIX, duplicates=DUPLICATES, pause=0.1)
-    scene.produce(MESSAGES // 2, fates=MIX, once=False, pause=0.1)
+    plain = {one.pid for one in scene.produce(MESSAGES // 2, fates=MIX, once=False, pause=0.1)}
+
+    def told(kind: str) -> list[Line]:
+        """Of those who must not repeat a publish whose answer is missing."""
+        return [line for line in scene.lines(kind) if line.pid in plain]
+
     await scene.ready()
     for share in (0.25, 0.5):
-        await scene.until(lambda share=share: acknowledged(scene) > share * MESSAGES, "some acknowledgements")
+        await scene.until(lambda share=share: len(told("acked")) > share * MESSAGES / 2, "some acknowledgements")
         before = server.pid
         if persistence is EVERY_SECOND:
             await asyncio.to_thread(server.keep_what_it_answered)
         scene.breaks(f"server killed {share}")
         server.process.send_signal(signal.SIGSTOP)
+        stopped = len(told("intent"))
+        await scene.until(lambda stopped=stopped: len(told("intent")) > stopped, "that one more is published")
         await asyncio.sleep(0.3)  # by now every producer waits for an answer
         server.kill()
         server.start()
@@ -125,7 +133,7 @@ async def test_workers_wait_for_a_server_that_is_loading(scene: Scene) -> None:
     await scene.until(lambda: acknowledged(scene) > MESSAGES / 4, "some acknowledgements")
     scene.breaks("server loading")
     server.kill()
-    server.start_unwatched("--key-load-delay", "100")
+    server.start_unwatched("--key-load-delay", "150")
     busy = await answers_while_loading(scene)
     scene.heals("server loading")
     scene.prove("answers that said LOADING", busy)

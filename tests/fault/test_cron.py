@@ -1,5 +1,6 @@
 """Ticks of a schedule: each is enqueued once, however many workers there are, and none is lost, whatever dies."""
 
+import asyncio
 import signal
 from datetime import UTC, datetime
 
@@ -43,6 +44,7 @@ async def test_ticks_survive_a_server_that_is_killed_and_workers_that_start_anew
     await scene.ready()
     await scene.first(3, "end")
     before, scene.supervised = server.pid, False
+    await asyncio.to_thread(server.keep_what_it_answered)
     scene.breaks("server killed")
     server.process.send_signal(signal.SIGKILL)
     server.process.wait()

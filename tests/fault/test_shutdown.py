@@ -21,9 +21,9 @@ async def test_a_worker_that_is_asked_to_leave_drains_and_hands_the_rest_back(
     (leaving,) = scene.work(1, lease=LEASE, concurrency=2, **how)
     # Those before were so quick that it has learnt to read many at once: it holds far more than it has begun.
     await scene.first(4, "start", where=lambda line: line.do == "slow")
-    leaving.ask_to_leave()
     asked = scene.journal.write("seen", name="asked to leave").at
-    await scene.until(lambda: leaving.code is not None, "that the worker leaves", within=20)
+    leaving.ask_to_leave()
+    await scene.until(lambda: leaving.code is not None, "that the worker leaves")
     assert leaving.code == 0, leaving.printed()[-3000:]
     scene.prove("handlers that were running", len([line for line in scene.lines("end") if line.at > asked]))
     stopped = events(scene, "Stopped")
