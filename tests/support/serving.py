@@ -31,11 +31,11 @@ async def served(app: Penstock, options: WebOptions | None = None, *, around: An
         serving = Serving(gateway, 1000, within=None if around is None else around(gateway))
         running = asyncio.create_task(serving.run(listening, stop.wait(), ready.set))
         try:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(30):
                 await ready.wait()
             async with httpx.AsyncClient(base_url=address_of(listening), timeout=20) as client:
                 yield Served(gateway, address_of(listening), client, serving)
         finally:
             stop.set()
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(30):
                 await running

@@ -77,17 +77,17 @@ class Follower:
         self.everything: list[Dispatched] = []
         self._events = self._read()
 
-    async def take(self, count: int, within: float = 10) -> list[Dispatched]:
+    async def take(self, count: int, within: float = 30) -> list[Dispatched]:
         """The next so many events."""
         async with asyncio.timeout(within):
             return [await anext(self._events) for _ in range(count)]
 
-    async def rest(self, within: float = 10) -> list[Dispatched]:
+    async def rest(self, within: float = 30) -> list[Dispatched]:
         """Everything up to the end of the stream, which must come."""
         async with asyncio.timeout(within):
             return [event async for event in self._events]
 
-    async def heartbeats(self, count: int, within: float = 10) -> None:
+    async def heartbeats(self, count: int, within: float = 30) -> None:
         """Wait for so many comments."""
         async with asyncio.timeout(within):
             while self.parser.comments < count:

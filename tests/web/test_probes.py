@@ -41,7 +41,7 @@ async def test_counters_and_gauges_are_scraped(stage: Stage, web: Served) -> Non
         text = (await web.client.get("/metrics")).text
     assert "penstock_event_streams 1.0" in text
     wanted = f'penstock_entries{{topic="{stage.topic}"}} 1.0'
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         while wanted not in (answer := await web.client.get("/metrics")).text:
             await asyncio.sleep(0.01)
     assert answer.headers["content-type"].startswith("text/plain")

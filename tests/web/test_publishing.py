@@ -126,7 +126,7 @@ async def half_a_request(web: Served, address: str) -> bytes:
     head = [f"POST {address} HTTP/1.1", f"Host: {host}", "Content-Type: application/json", "Transfer-Encoding: chunked"]
     writer.write("\r\n".join([*head, "", ""]).encode())
     writer.writelines([b"3e8\r\n" + b"x" * 1000 + b"\r\n"] * 11)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         answer = await reader.readline()
         await reader.read()
     writer.close()

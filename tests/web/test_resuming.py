@@ -142,7 +142,7 @@ async def test_only_frames_with_data_have_an_id(stage: Stage) -> None:
     async with (
         served(stage.app, WebOptions()) as web,
         web.client.stream("GET", f"/topics/{stage.topic}/events", headers={"Last-Event-ID": ids[0]}) as response,
-        asyncio.timeout(10),
+        asyncio.timeout(30),
     ):
         portions = response.aiter_raw()
         while b'"n":4' not in raw:
@@ -162,7 +162,7 @@ async def test_a_seat_is_free_again_when_its_client_has_left_or_was_refused(stag
         async with following(web.client, stage.topic):
             full = await refused(web, stage.topic)
             assert (full.status_code, full.headers["retry-after"]) == (503, "3")
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             while "penstock_event_streams 0.0" not in (await web.client.get("/metrics")).text:
                 await asyncio.sleep(0.01)
         async with following(web.client, stage.topic, after="earliest") as follower:

@@ -53,7 +53,7 @@ def serving(*arguments: str, cwd: Path = ROOT, **environment: str) -> "Iterator[
 
 def refused(*arguments: str) -> tuple[int, str]:
     done = subprocess.run(
-        [*COMMAND, *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=30, check=False
+        [*COMMAND, *arguments], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=50, check=False
     )
     return done.returncode, done.stderr
 
@@ -72,8 +72,8 @@ async def test_a_signal_ends_streams_whole_and_the_process_with_0(stage: Stage, 
             await publish(stage, 1)
             assert numbers(await follower.take(1)) == [1]
             process.send_signal(number)
-            assert await follower.rest(within=5) == []
-        assert process.wait(8) == 0
+            assert await follower.rest() == []
+        assert process.wait(30) == 0
         output, errors = process.communicate()
     assert (output, errors) == ("Stopped.\n", "")
 

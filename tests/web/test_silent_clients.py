@@ -19,6 +19,12 @@ def little_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("penstock.web.punctual.REQUEST_SECONDS", 0.3)
 
 
+@pytest.fixture
+def enough_time(little_time: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To say a whole request in, on a busy machine too."""
+    monkeypatch.setattr("penstock.web.punctual.REQUEST_SECONDS", 1.5)
+
+
 @asynccontextmanager
 async def connected(web: Served) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
     host, _, port = web.url.removeprefix("http://").partition(":")
@@ -30,7 +36,7 @@ async def connected(web: Served) -> AsyncIterator[tuple[asyncio.StreamReader, as
 
 
 async def ended(reader: asyncio.StreamReader) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         try:
             assert await reader.read() == b""
         except ConnectionResetError:
@@ -57,17 +63,17 @@ async def test_a_byte_now_and_then_does_not_put_it_off(web: Served) -> None:
         assert not web.serving._server.server_state.connections
 
 
-async def test_half_a_second_request_is_not_waited_for_either(web: Served) -> None:
+async def test_half_a_second_request_is_not_waited_for_either(web: Served, enough_time: None) -> None:
     """The time between two requests is limited until the first byte of the second comes, by others than us."""
     async with connected(web) as (reader, writer):
         writer.write(WHOLE)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(30):
             assert (await reader.readuntil(b"}")).startswith(b"HTTP/1.1 200")
         writer.write(WHOLE[:1])
         await ended(reader)
 
 
-async def test_who_follows_stays_however_long(stage: Stage, web: Served) -> None:
+async def test_who_follows_stays_however_long(stage: Stage, web: Served, enough_time: None) -> None:
     async with following(web.client, stage.topic) as follower, connected(web) as (reader, _):
         await ended(reader)  # it came later, and is gone sooner
         await publish(stage, 1)
