@@ -11,7 +11,7 @@ from tests.fault.checker import Verdict
 from tests.fault.keyed_worker import PARTITIONS
 from tests.fault.rules import Violation
 from tests.fault.scene import Scene
-from tests.fault.sequence import out_of_order, two_at_once
+from tests.fault.sequence import out_of_order, two_at_once, with_stalls
 from tests.fault.size import FULL
 from tests.support.sequential import Line, Program, Setup, lines
 
@@ -27,7 +27,7 @@ def check(written: list[Line], stored: dict[str, list[str]], frozen: Frozen | No
     """Of every partition, and of every key."""
     by_topic: dict[str, list[Line]] = defaultdict(list)
     for line in written:
-        if line.body is not None:
+        if line.what != "stalled" and line.body is not None:
             by_topic[line.body[0]].append(line)
     violations: list[Violation] = []
     for topic, ids in stored.items():
@@ -104,7 +104,8 @@ class Workers:
     def judge(self) -> None:
         admin, names = self.scene.admin, names_of(self.scene.topic, PARTITIONS)
         stored = {name: [id.decode() for id, _ in admin.xrange(name)] for name in names}
-        verdict = self.scene.verdict = check(lines(self.path), stored, self.frozen)
+        written = lines(self.path)
+        verdict = self.scene.verdict = check(written, stored, with_stalls(self.frozen, written, self.scene))
         assert not verdict.violations, f"{self.scene.row} on {self.scene.version}:\n{verdict}"
         # What one had done, and the server did not know, for each of its partitions.
         assert verdict.repeated <= (COALESCE + 1) * PARTITIONS

@@ -12,12 +12,14 @@ from typing import Any
 import msgspec
 
 from penstock import Delivery, Penstock
+from tests.fault.reader import note_stalls
 from tests.support.sequential import URL_VARIABLE, Log, Setup
 
 PARTITIONS = 16
 
 
 async def main(setup: Setup) -> None:
+    note_stalls(setup.path)
     log = Log(setup.path)
     app = Penstock.connect(os.environ[URL_VARIABLE])
     lease = timedelta(seconds=setup.lease)

@@ -6,8 +6,12 @@
 import asyncio
 import signal
 from collections import defaultdict
+from collections.abc import Callable
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
+
+import redis
 
 from tests.fault.checker import Verdict
 from tests.fault.rules import Violation
@@ -17,6 +21,8 @@ from tests.support.sequential import Line, Program, Setup, lines
 
 _STOPPING = 0.05
 """Seconds that a process may take to stop when it is frozen."""
+
+_PORTION = 20
 
 
 class Readers:
@@ -31,7 +37,7 @@ class Readers:
         """When each process was frozen, and when it was thawed."""
 
     def start(self, count: int = 1) -> None:
-        self.programs += [Program(self._setup, self._scene.url) for _ in range(count)]
+        self.programs += [Program(self._setup, self._scene.url, "tests.fault.reader") for _ in range(count)]
 
     def end(self) -> None:
         for program in self.programs:
@@ -40,10 +46,22 @@ class Readers:
     def lines(self, *kinds: str) -> list[Line]:
         return [line for line in lines(self.path) if not kinds or line.what in kinds]
 
+    async def until(self, condition: Callable[[], bool], what: str) -> None:
+        """Wait for it, and see to it that there is something to read until then."""
+
+        def fed() -> bool:
+            with suppress(redis.RedisError):  # it has just been killed
+                if all(one.code == 0 for one in self._scene.producers()) and self.position() == self.stored()[-1]:
+                    for _ in range(_PORTION):
+                        self._scene.admin.xadd(self._setup.topic, {"payload": "{}"})
+            return condition()
+
+        await self._scene.until(fed, what)
+
     async def until_started(self, more: int) -> Program:
         """Wait until so many more messages were begun; gives who began the last."""
         before = len(self.lines("start"))
-        await self._scene.until(lambda: len(self.lines("start")) >= before + more, f"{more} more messages begun")
+        await self.until(lambda: len(self.lines("start")) >= before + more, f"{more} more messages begun")
         pid = self.lines("start")[-1].pid
         return next(program for program in self.programs if program.pid == pid)
 
@@ -55,13 +73,16 @@ class Readers:
         """Past its lease: it is thawed when another has taken over, and got on."""
         program = await self.until_started(5)
         begun = program.signal(signal.SIGSTOP)
-        await self._scene.until(
+        await self.until(
             lambda: len([line for line in self.lines("acked") if line.pid != program.pid and line.at > begun]) >= 3,
             "that another takes over",
         )
         self.frozen[program.pid].append((begun, program.signal(signal.SIGCONT)))
-        await self._scene.until(
-            lambda: any(line.pid == program.pid and line.at > begun for line in self.lines()), "that it goes on"
+        await self.until(
+            lambda: any(
+                line.pid == program.pid and line.at > begun and line.what != "stalled" for line in self.lines()
+            ),
+            "that it goes on",
         )
 
     def stale(self) -> list[Line]:
@@ -69,11 +90,17 @@ class Readers:
 
         Not where they were told of their loss before they asked: then there was nothing to fence.
         """
+        ended = self.lines("lost", "acked")
+        asked = [
+            (line, begun)
+            for pid, spans in self.frozen.items()
+            for begun, thawed in spans
+            for line in [line for line in ended if line.pid == pid and line.at >= thawed][:1]
+        ]
         return [
             line
-            for line in self.lines("lost", "acked")
-            for begun, thawed in self.frozen.get(line.pid, [])
-            if thawed <= line.at <= thawed + 1 and self._is_begun_by_another(line, begun)
+            for line, begun in asked
+            if self._is_begun_by_another(line, begun)
             if line.what == "acked" or "has another holder now" in line.error
         ]
 
@@ -107,7 +134,21 @@ class Readers:
 
     def check(self) -> Verdict:
         awaited = self._setup.coalesce == 1
-        return check(self.lines(), self.stored(), self.position(), self.frozen, awaited=awaited)
+        written = self.lines()
+        frozen = with_stalls(self.frozen, written, self._scene)
+        return check(written, self.stored(), self.position(), frozen, awaited=awaited)
+
+
+def with_stalls(
+    frozen: dict[int, list[tuple[float, float]]], written: list[Line], scene: Scene
+) -> dict[int, list[tuple[float, float]]]:
+    """And when the machine gave a process no turn, or nobody one: it could know as little of what it lost."""
+    of_all = [(line.facts["since"], line.at) for line in scene.lines("stalled")]
+    own = [line for line in written if line.what == "stalled"]
+    return {
+        pid: [*frozen.get(pid, []), *of_all, *((line.body, line.at) for line in own if line.pid == pid)]
+        for pid in {line.pid for line in written}
+    }
 
 
 def order(id: str) -> tuple[int, int]:
@@ -219,4 +260,5 @@ def _overlaps(line: Line, newer: Line | None, working: dict[int, Line]) -> list[
 
 
 def _first_since(written: list[Line], pid: int, frozen: float) -> list[Line]:
-    return [line for line in written if line.pid == pid and line.at > frozen + _STOPPING][:1]
+    since = [line for line in written if line.pid == pid and line.at > frozen + _STOPPING]
+    return [line for line in since if line.what != "stalled"][:1]

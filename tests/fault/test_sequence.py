@@ -53,8 +53,9 @@ async def frozen(scene: Scene, readers: Readers) -> None:
 async def unanswered(scene: Scene, readers: Readers) -> None:
     assert scene.network is not None
     scene.network.lose_replies(load("advance").sha, every=7, most=3 * ROUNDS)
-    await scene.until(lambda: scene.network is not None and scene.network.hit["dropped"] >= 3 * ROUNDS, "lost answers")
-    scene.network.heal()
+    network = scene.network
+    await readers.until(lambda: network.hit["dropped"] >= 3 * ROUNDS, "lost answers")
+    network.heal()
     scene.prove("answers to acks lost", scene.network.hit["dropped"])
 
 
