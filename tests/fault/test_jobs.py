@@ -63,6 +63,7 @@ async def test_a_worker_of_jobs_that_is_asked_to_leave_drains(scene: Scene) -> N
     await scene.until(lambda: leaving.code is not None, "that the worker leaves")
     assert leaving.code == 0, leaving.printed()[-3000:]
     scene.prove("handlers that were running", len([line for line in scene.lines("end") if line.at > before]))
+    assert not scene.lines("raised"), "what is running is not interrupted"
     begun = [line for line in scene.lines("start") if line.at > asked]
     assert len(begun) < QUEUED // 2, "it begins nothing more when it has heard of it"
     scene.work(1, lease=600.0, concurrency=QUEUED)
