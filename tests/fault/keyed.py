@@ -82,16 +82,23 @@ class Workers:
     def published(self) -> int:
         return KEYS * self._rounds
 
-    async def at_work(self) -> None:
-        until, path = self.scene.until, self.path
-        await until(lambda: len({one.pid for one in lines(path) if one.what == "start"}) == WORKERS, "work")
-        await until(lambda: self.ended > self.published // 6, "some of the messages handled")
+    async def at_work(self, bus: KeyedBus) -> None:
+        """All of them, however late the last of them came."""
+        for program in self.programs:
+            await self.find_work_for(program, bus)
+        await self.scene.until(lambda: self.ended > self.published // 6, "some of the messages handled")
 
     async def find_work_for(self, program: Program, bus: KeyedBus, since: float = 0.0) -> None:
         """Publish until it handles some of it; the test's own timeout ends this."""
-        while not partitions_of(lines(self.path), program.pid, since):
-            await self.scene.until(lambda: self.ended > self.published - KEYS, "most of the messages handled")
-            await self.publish(bus)
+
+        def at_work() -> bool:
+            return bool(partitions_of(lines(self.path), program.pid, since))
+
+        while not at_work():
+            enough = lambda: at_work() or self.ended > self.published - KEYS  # noqa: E731
+            await self.scene.until(enough, "most of the messages handled")
+            if not at_work():
+                await self.publish(bus)
 
     async def leave(self) -> None:
         """When all is handled."""

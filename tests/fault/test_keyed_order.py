@@ -73,7 +73,7 @@ async def go_through(scene: Scene, fault: Fault) -> None:
             bus = app.bus(scene.topic, partitions=PARTITIONS, ordering="key")
             for _ in range(EACH):
                 await workers.publish(bus)
-            await workers.at_work()
+            await workers.at_work(bus)
             await fault(workers, bus)
         await workers.leave()
     finally:

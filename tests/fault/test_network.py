@@ -24,7 +24,8 @@ async def network(scene: Scene) -> Network:
 async def client(network: Network) -> "AsyncIterator[redis.asyncio.Redis]":
     no_retry = redis.asyncio.retry.Retry(redis.backoff.NoBackoff(), 0)
     path = str(network.path)
-    async with redis.asyncio.Redis(unix_socket_path=path, password=PASSWORD, retry=no_retry, socket_timeout=0.5) as one:
+    # Long enough for a busy machine, and short for a wire that is silent.
+    async with redis.asyncio.Redis(unix_socket_path=path, password=PASSWORD, retry=no_retry, socket_timeout=2) as one:
         await one.ping()
         yield one
 
