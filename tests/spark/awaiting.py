@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 
 
-def until(condition: Callable[[], bool], within: float = 30) -> None:
+def until(condition: Callable[[], bool], within: float = 60) -> None:
     deadline = time.monotonic() + within
     while not condition():
         assert time.monotonic() < deadline, "it did not come in time"

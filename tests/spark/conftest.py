@@ -31,6 +31,12 @@ def pytest_configure() -> None:
     os.environ[SUBMIT_VARIABLE] = SUBMIT_ARGUMENTS
 
 
+def pytest_itemcollected(item: pytest.Item) -> None:
+    # The first of them waits for the JVM, and each query for its turn beside all that runs here.
+    if item.get_closest_marker("timeout") is None:
+        item.add_marker(pytest.mark.timeout(180))
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     for item in items:
         if isinstance(item, pytest.Function) and "spark" in item.fixturenames:

@@ -52,11 +52,11 @@ def test_raw_replies_fill_a_buffer_that_grows(server: Server, topic: str) -> Non
 
 
 def test_a_server_that_does_not_answer_in_time_ends_the_connection(server: Server, topic: str) -> None:
-    with BlockingLink.open(parse(server.url), timeout=0.2) as link:
+    with BlockingLink.open(parse(server.url), timeout=1.0) as link:  # a busy server, too, has said by then who it is
         before = time.monotonic()
         with pytest.raises(ServerUnreachableError, match=r"waiting: lost the connection .* did not answer in time"):
-            link.command("waiting", "BLPOP", topic, 3)
-        assert time.monotonic() - before < 2
+            link.command("waiting", "BLPOP", topic, 60)
+        assert time.monotonic() - before < 30
         with pytest.raises(ServerUnreachableError, match="again"):
             link.command("again", "PING")
 
@@ -112,7 +112,7 @@ def test_a_server_that_still_reads_its_data_is_busy(server: Server) -> None:
         loading.kill()
         loading.arguments = ("--key-load-delay", "1000", "--loading-process-events-interval-bytes", "1024")
         loading.start()
-        deadline = time.monotonic() + 15
+        deadline = time.monotonic() + 30
         while not listens(loading):
             assert time.monotonic() < deadline
             time.sleep(0.01)

@@ -149,7 +149,7 @@ def test_a_failover_that_lost_what_was_read_is_seen(pair: tuple[Server, Server],
         for number in range(1, 6):
             first.xadd(topic, {"payload": "x"}, f"{number}-0")
         early = seen_from(primary, topic, "0-0")
-        first.wait(1, 5000)
+        assert first.wait(1, 30_000) == 1
         second.replicaof("NO", "ONE")
         for number in range(6, 11):
             first.xadd(topic, {"payload": "x"}, f"{number}-0")

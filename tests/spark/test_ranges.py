@@ -134,7 +134,7 @@ def test_a_server_that_stays_away_is_given_up(monkeypatch: pytest.MonkeyPatch) -
     before = time.monotonic()
     with pytest.raises(ServerUnreachableError, match=r"cannot connect to redis://127\.0\.0\.1:1/0"):
         next(read_pages(parse("redis://127.0.0.1:1"), "t", "0-0", LAST, columns()))
-    assert 0.1 < time.monotonic() - before < 5
+    assert 0.1 < time.monotonic() - before < 30
 
 
 @pytest.mark.parametrize("wrong", [b"*-1\r\n", b":5\r\n", b"*1\r\n*2\r\n$3\r\n1-1\r\n", b"?\r\n", b"-cut short"])
@@ -163,16 +163,21 @@ def test_what_is_not_redis_protocol_is_asked_for_again_on_a_new_connection(
 
 def test_closing_early_closes_the_connection(address: Address, admin: "redis.Redis", topic: str) -> None:
     add(admin, topic, 5000, 200)
-    before = len(admin.client_list())
+    before = connected(admin)
     reading = read_pages(address, topic, "0-0", LAST, columns())
     next(reading)
-    assert len(admin.client_list()) == before + 1
+    (new,) = connected(admin) - before
     del reading
     gc.collect()
-    deadline = time.monotonic() + 5
-    while len(admin.client_list()) > before:
+    deadline = time.monotonic() + 30
+    while new in connected(admin):
         assert time.monotonic() < deadline
         time.sleep(0.01)
+
+
+def connected(admin: "redis.Redis") -> set[str]:
+    """By their ids: those of a test before may still be leaving."""
+    return {client["id"] for client in admin.client_list()}
 
 
 def test_what_the_server_refuses_is_raised_as_what_it_is(

@@ -68,9 +68,10 @@ def test_time_passes_while_nothing_comes_but_not_more_often_than_it_must(
 ) -> None:
     reader = reading(server, topic)
     start = reader.initialOffset()
+    began = time.monotonic()
     first = reader.latestOffset(start, ReadAllAvailable())
-    assert reader.latestOffset(first, ReadAllAvailable()) == first
-    deadline = time.monotonic() + 10
+    assert reader.latestOffset(first, ReadAllAvailable()) == first or time.monotonic() - began > 1
+    deadline = time.monotonic() + 30
     while (second := reader.latestOffset(first, ReadAllAvailable())) == first:
         assert time.monotonic() < deadline
     assert first["frontier"] + 1000 <= second["frontier"]
