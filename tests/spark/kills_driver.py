@@ -60,7 +60,7 @@ def run(spark: "SparkSession", kind: str, topic: str, place: Path, url: str) -> 
 
 def wait_for(url: str) -> None:
     """Until the server is back, if it was killed: else one kill could use up all failures that are allowed."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while True:
         try:
             with redis.Redis.from_url(url, retry=None) as client:

@@ -198,14 +198,14 @@ def test_a_stop_lets_the_batch_in_progress_end_and_begins_no_other(
 
     def slow(*arguments: Any) -> int:
         begun.set()
-        assert go_on.wait(30)
+        assert go_on.wait(120)
         return real(*arguments)
 
     monkeypatch.setattr(delivering, "publish", slow)
     publish(admin, topic, *numbers(*range(40)))
     job = throwing(topic, per_batch=20).at(tmp_path, url=server.url, every=timedelta(milliseconds=50))
     running = job.start(spark)
-    assert begun.wait(30)
+    assert begun.wait(120)
     running.stop()
     threading.Timer(0.5, go_on.set).start()
     total = running.wait()
