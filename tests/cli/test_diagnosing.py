@@ -132,7 +132,7 @@ def test_why_tells_of_a_group_and_of_a_topic(penstock: CommandLine, client: redi
 
 
 def test_a_group_is_paused_and_resumed(penstock: CommandLine, client: redis.Redis) -> None:
-    assert "no group 'g'" in penstock.refused("group", "pause", "orders", "g", code=3)
+    assert "there is no topic 'orders'" in penstock.refused("group", "pause", "orders", "g", code=3)
     prepared(penstock, orders)
     for then in ("is paused", "was paused already"):
         said = penstock("group", "pause", "orders", "g").out

@@ -186,7 +186,7 @@ def test_what_a_dead_consumer_holds_is_claimed_only_with_yes(
         (("group", "pending", "orders", "nobody"), 3, "has no group 'nobody'"),
         (("group", "pending", "orders", "billing", "--limit", "0"), 2, "--limit"),
         (("group", "resume", "orders", "nobody"), 3, "has no group 'nobody'"),
-        (("group", "resume", "nowhere", "g"), 3, "has no group 'g'"),
+        (("group", "resume", "nowhere", "g"), 3, "there is no topic 'nowhere'"),
         (("group", "reset", "orders", "billing"), 2, "--to"),
         (("group", "reset", "orders", "billing", "--to", "soon"), 2, "'soon' is no place"),
         (("group", "reset", "orders", "nobody", "--to", "earliest", "--yes"), 3, "has no group"),
@@ -201,6 +201,24 @@ def test_wrong_arguments_and_what_is_not_there(
     penstock: CommandLine, orders: list[str], arguments: tuple[str, ...], code: int, complaint: str
 ) -> None:
     assert complaint in penstock.refused(*arguments, code=code)
+
+
+@pytest.mark.parametrize("verb", ["info", "pending", "reset", "claim", "ack", "retry", "pause", "resume", "rm"])
+async def test_a_queue_or_a_divided_topic_is_said_to_be_one_and_what_to_name_instead(
+    penstock: CommandLine, verb: str
+) -> None:
+    async with Penstock.connect(penstock.url) as app:
+        moves = app.bus("moves", group="ledger", partitions=3, ordering="key")
+        receipt = await moves.publish({}, key="k")
+        await app.backend.create_group(receipt.topic, "ledger")
+        await app.jobs("mails").enqueue({})
+    more = {"reset": ["--to", "latest"], "ack": ["1-1"]}.get(verb, [])
+    for topic, group, told in (
+        ("moves", "ledger", "'moves' is divided: name one of its partitions, moves:p0 to moves:p2"),
+        ("mails", keys.JOB_GROUP, "'mails' is a queue of jobs: name one of its lanes, {mails}:"),
+        ("mvoes", "ledger", "there is no topic 'mvoes'"),
+    ):
+        assert told in await asyncio.to_thread(penstock.refused, "group", verb, topic, group, *more, code=3)
 
 
 @pytest.mark.parametrize("place", ["+2h", "99999999999999999-0"])

@@ -5,12 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.backend import keys
 from penstock.cli.given import Count
-from penstock.cli.looking import topic_there
+from penstock.cli.looking import group_there, topic_there
 from penstock.cli.printing import Form, chosen, print_one, print_rows, print_some
 from penstock.cli.servers import HERE, At, ask
 from penstock.cli.standing import CONSUMER_COLUMNS, GROUP_COLUMNS, consumer_rows, group_row
 from penstock.errors import GroupMissingError
-from penstock.overview import Overview
 
 if TYPE_CHECKING:
     from penstock.app import Penstock
@@ -43,7 +42,7 @@ def info(topic: str, group: str, /, *, output: Form = None, server: At = HERE) -
     group
         The group's.
     """
-    found = ask(server, lambda app: Overview(app.backend).group(topic, group))
+    found = ask(server, lambda app: group_there(app, topic, group))
     if chosen(output) == "table":
         print_one(group_row(found, for_people=True), output)
         print_rows(consumer_rows(found), output, CONSUMER_COLUMNS)
@@ -76,7 +75,7 @@ def pending(
     """
 
     async def rows(app: "Penstock") -> list[dict[str, Any]]:
-        await Overview(app.backend).group(topic, group)
+        await group_there(app, topic, group)
         found: list[dict[str, Any]] = []
         async for stream, held in all_held(app, topic, group, consumer):
             found.append(_held_row(stream, held))

@@ -12,7 +12,7 @@ from penstock.cli.confirming import Yes, only_tried
 from penstock.cli.dialects import Dialect, DialectName
 from penstock.cli.given import is_entry_id
 from penstock.cli.group import all_held
-from penstock.cli.looking import count_behind, counted_text, refuse_if_read
+from penstock.cli.looking import count_behind, counted_text, group_there, refuse_if_read
 from penstock.cli.moments import Span
 from penstock.cli.places import Place, id_in
 from penstock.cli.servers import HERE, At, ask
@@ -21,7 +21,7 @@ from penstock.cli.standing import lag_text
 from penstock.cli.usage import NotThereError, UsageError
 from penstock.diagnosis.finding import amount
 from penstock.errors import GroupMissingError
-from penstock.overview import GroupView, Overview
+from penstock.overview import GroupView
 
 if TYPE_CHECKING:
     from penstock.app import Penstock
@@ -59,7 +59,7 @@ def reset(
 async def _reset(
     app: "Penstock", topic: str, group: str, to: str | datetime, dialect: DialectName, *, yes: bool
 ) -> None:
-    found = await Overview(app.backend).group(topic, group)
+    found = await group_there(app, topic, group)
     if found.read_by == "sequence":
         raise kept_in_place(topic, group)
     place = await id_in(app, topic, to, dialect)
@@ -107,7 +107,7 @@ def claim(
 
 
 async def _claim(app: "Penstock", topic: str, group: str, consumer: str | None, idle: timedelta, *, yes: bool) -> None:
-    await Overview(app.backend).group(topic, group)
+    await group_there(app, topic, group)
     found: dict[tuple[str, str], list[str]] = defaultdict(list)
     async for stream, held in all_held(app, topic, group, consumer):
         if held.idle >= idle and not held.is_handed_back:
@@ -150,7 +150,7 @@ def ack(topic: str, group: str, /, *ids: str, yes: Yes = False, server: At = HER
 
 
 async def _ack(app: "Penstock", topic: str, group: str, ids: Sequence[str], *, yes: bool) -> None:
-    await Overview(app.backend).group(topic, group)
+    await group_there(app, topic, group)
     found = [await _held(app, topic, group, id) for id in dict.fromkeys(ids)]
     if not yes:
         only_tried(*(f"mark {held.id}, which consumer {held.consumer!r} holds, as done" for _, held in found))
@@ -188,7 +188,7 @@ def rm(topic: str, group: str, /, *, yes: Yes = False, server: At = HERE) -> Non
 
 
 async def _remove(app: "Penstock", topic: str, group: str, *, yes: bool) -> None:
-    found = await Overview(app.backend).group(topic, group)
+    found = await group_there(app, topic, group)
     refuse_if_read(topic, [found], "remove the group")
     if not yes:
         only_tried(f"remove group {group!r} of {topic!r}", _loss(found))

@@ -2,10 +2,10 @@
 
 from typing import TYPE_CHECKING
 
+from penstock.cli.looking import group_there
 from penstock.cli.pausing import paused_until, resumed
 from penstock.cli.servers import HERE, At, ask
 from penstock.diagnosis.finding import command
-from penstock.overview import Overview
 
 if TYPE_CHECKING:
     from penstock.app import Penstock
@@ -23,7 +23,7 @@ def pause(topic: str, group: str, /, *, server: At = HERE) -> None:
     """
 
     async def note(app: "Penstock") -> bool:
-        was_paused = (await Overview(app.backend).group(topic, group)).paused
+        was_paused = (await group_there(app, topic, group)).paused
         await app.backend.pause(topic, group)
         return was_paused
 
@@ -45,7 +45,7 @@ def resume(topic: str, group: str, /, *, server: At = HERE) -> None:
     async def take_back(app: "Penstock") -> bool:
         was_paused = await app.backend.resume(topic, group)
         if not was_paused:
-            await Overview(app.backend).group(topic, group)
+            await group_there(app, topic, group)
         return was_paused
 
     was_paused = ask(server, take_back)

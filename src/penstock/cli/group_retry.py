@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING
 
 from penstock.backend.facts import Hastened
 from penstock.cli.confirming import Yes, only_tried
+from penstock.cli.looking import group_there
 from penstock.cli.progress import progress
 from penstock.cli.queues import queue_with_lane
 from penstock.cli.servers import HERE, At, ask
 from penstock.cli.shown import moment_text
 from penstock.diagnosis.finding import amount
-from penstock.overview import Overview
 
 if TYPE_CHECKING:
     from penstock.app import Penstock
@@ -36,7 +36,7 @@ def retry(topic: str, group: str, /, *, yes: Yes = False, server: At = HERE) -> 
 
 
 async def _retry(app: "Penstock", topic: str, group: str, *, yes: bool) -> None:
-    await Overview(app.backend).group(topic, group)
+    await group_there(app, topic, group)
     total = (await app.backend.awaited(topic, group)).parked
     queue = queue_with_lane(app, topic)
     backend = app.backend if queue is None else queue.server  # which notes where each job is

@@ -9,7 +9,7 @@ from penstock.backend.entry import Stored
 from penstock.cli.shown import span_text
 from penstock.cli.usage import NotThereError
 from penstock.diagnosis.finding import amount
-from penstock.errors import TopicError
+from penstock.errors import GroupMissingError, TopicError
 from penstock.overview import GroupView, Overview, TopicView, resembling
 
 if TYPE_CHECKING:
@@ -29,6 +29,15 @@ async def topic_there(app: "Penstock", topic: str) -> TopicView:
     if keys.is_lane(topic) and not (await app.backend.awaited(topic, keys.JOB_GROUP)).is_nothing:
         return found
     raise await absent(app, topic)
+
+
+async def group_there(app: "Penstock", topic: str, group: str) -> GroupView:
+    """`NotThereError` if there is no such topic, `GroupMissingError` if it has no group of that name."""
+    try:
+        return await Overview(app.backend).group(topic, group)
+    except GroupMissingError:
+        await topic_there(app, topic)  # a queue or a divided topic has groups, but not under this name
+        raise
 
 
 async def absent(app: "Penstock", topic: str, hint: str = "penstock ls lists those that are known") -> NotThereError:
