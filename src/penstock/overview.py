@@ -196,15 +196,13 @@ def view(facts: TopicFacts) -> TopicView:
 
 def _group(group: GroupFacts) -> GroupView:
     topic = group.topic
-    unsettled = (group.oldest_pending, group.next_id, group.retry_origin, group.parked_origin)
-    ages = [age for id in unsettled if id is not None and (age := age_of(id, topic.now)) is not None]
     return GroupView(
         name=group.name,
         topic=topic.topic,
         lag=lag_of(
             group.topic, group.last_delivered, group.entries_read, group.next_id, counts_right=group.counts_right
         ),
-        oldest_unsettled=max(ages, default=None),
+        oldest_unsettled=oldest_unsettled(group),
         pending=group.pending + group.retrying,
         parked=group.parked,
         parked_due=group.parked_due,
@@ -216,6 +214,13 @@ def _group(group: GroupFacts) -> GroupView:
         read_by=group.read_by,
         holder=group.turn.holder if group.turn is not None and group.turn.is_held else None,
     )
+
+
+def oldest_unsettled(group: GroupFacts) -> timedelta | None:
+    """How old the oldest entry is that the group has not settled, as far as ids tell; None if there is none."""
+    ids = (group.oldest_pending, group.next_id, group.retry_origin, group.parked_origin)
+    ages = [age for id in ids if id is not None and (age := age_of(id, group.topic.now)) is not None]
+    return max(ages, default=None)
 
 
 def lag_of(

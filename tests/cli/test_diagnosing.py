@@ -229,6 +229,10 @@ def test_a_message_that_no_group_reads_is_kept_by_that(penstock: CommandLine, cl
     (job,) = penstock("job", "enqueue", "mail", "{}").rows
     (row,) = penstock("why", job["id"], code=1).rows
     assert (row["subject"], row["rule"]) == ("{mail}:normal", "no-groups")
+    assert row["besides"] == "with app.jobs('mail') and a handler", "a bus would do it beside its queue"
+    client.xgroup_create("{mail}:normal", "archive", "0")
+    found = [row["subject"] for row in penstock("why", "mail", code=1).rows if row["rule"] == "no-groups"]
+    assert found == ["{mail}:normal"], "who copies the lane elsewhere does no job"
     client.hset(keys.cursors("orders"), "copy", "0-0")
     assert penstock("why", receipt["id"]).rows == penstock("why", "orders").rows == [], "who has a cursor reads, too"
     client.xgroup_create("orders", "g", "$")
@@ -429,7 +433,7 @@ def test_check_finds_what_does_not_hold_and_is_content_with_the_rest(
     (row,) = penstock("check", "orders", code=1).rows
     assert (row["rule"], row["evidence"][0][: len(bad)]) == ("entries", bad)
     assert (
-        penstock("check", "orders", "--sample", "1", code=1).rows[0]["what"] == "1 entry of 4 looked at are no messages"
+        penstock("check", "orders", "--sample", "1", code=1).rows[0]["what"] == "1 entry is no message, of 4 looked at"
     )
 
 

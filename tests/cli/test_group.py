@@ -175,6 +175,10 @@ def test_what_a_dead_consumer_holds_is_claimed_only_with_yes(
             found = await app.backend.reclaim_idle("orders", "billing", "w3", timedelta(hours=1), 10)
             return [entry.id for entry in found if entry.state.suspect]
 
+    assert "Nothing to do" in penstock("group", "claim", "orders", "billing", "--consumer", "w1").out, "it is done"
+    rows = penstock("group", "pending", "orders", "billing", "--consumer", "w1").rows
+    freed = [row["entry_id"] for row in rows if row["free"]]
+    assert (freed, {(row["handed_back"], row["idle"]) for row in rows if row["free"]}) == (orders[1:3], {(False, None)})
     assert asyncio.run(taken()) == orders[1:3]
 
 

@@ -109,10 +109,12 @@ def test_what_has_not_failed_is_not_said_to_be_tried_at_once(penstock: CommandLi
 
 
 def test_owner_dead(penstock: CommandLine) -> None:
-    """The leases end; whose they were is told until a worker takes them over."""
+    """The leases end, and that nobody reads is told until a worker takes them over."""
     prepared(penstock, held)
     (row,) = told(penstock, "owner-dead", "why", "orders", *AT_ONCE)
     assert penstock(*commands(row)[-1]).out == "2 entries of 'orders' are free for the workers of group 'g'\n"
+    rows = penstock("why", "orders", code=1).rows
+    assert [row["rule"] for row in rows] == ["nobody-reads"], "whose leases were ended by hand is not alive by that"
 
     async def take(app: Penstock) -> int:
         return len(await app.backend.reclaim_idle("orders", "g", "new", timedelta(seconds=30), 10))

@@ -95,8 +95,8 @@ async def test_a_lane_says_which_jobs_go_with_it(penstock: CommandLine, client: 
         assert tried.out.splitlines() == [
             "Would delete topic '{images}:high' with 1 entry",
             "Would lose 1 message waiting for group 'workers', which the topic does not have",
-            "Would forget where about 1 jobs of this lane went",
-            "Would forget about 1 unique keys that jobs of this lane stand for",
+            "Would forget where about 1 job of this lane went",
+            "Would forget about 1 unique key that jobs of this lane stand for",
         ]
         said = await asyncio.to_thread(penstock.refused, "topic", "rm", "images", code=3)
         assert "name one of its lanes, {images}:high, {images}:normal" in said
@@ -233,7 +233,7 @@ async def test_of_a_queue_whose_name_has_a_tag_unique_keys_are_counted_once(
         await queue.enqueue({}, unique_key="normal", unique=hour)
     tried = await asyncio.to_thread(penstock, "topic", "rm", "{a}:b:high", code=5)
     assert [line for line in tried.out.splitlines() if "unique" in line] == [
-        "Would forget about 1 unique keys that jobs of this lane stand for"
+        "Would forget about 1 unique key that jobs of this lane stand for"
     ]
     await asyncio.to_thread(penstock, "topic", "rm", "{a}:b:high", "--yes")
     assert client.keys("*:unique/*") == [keys.unique("{a}:b", "normal").encode()]

@@ -121,7 +121,7 @@ async def test_entries_that_are_no_messages_are_told_of_at_both_ends(stage: Stag
     for sample in (1000, 20):
         finding = (await check(stage, sample))["entries"]
         assert finding.evidence[0].startswith(f"{bad}: ")
-    assert finding.what == "1 entry of 40 looked at are no messages"
+    assert finding.what == "1 entry is no message, of 40 looked at"
 
 
 @BOTH

@@ -8,6 +8,7 @@ import pytest
 
 from penstock import Delivery
 from penstock.backend import keys
+from penstock.backend.entry import ClaimedMessage, Park
 from penstock.diagnosis.case import Patience
 from penstock.diagnosis.diagnosis import DOCTORS, Diagnosis
 from penstock.diagnosis.finding import Finding
@@ -69,6 +70,17 @@ async def test_a_group_that_nobody_ever_read_with_is_told_of_by_the_age_of_what_
     stage.admin.xgroup_create(stage.topic, "g", id="0")
     finding = (await doctor(stage, Patience()))["dead-group"]
     assert "for 2d7h" in finding.what
+
+
+@BOTH
+async def test_retries_that_are_due_and_that_nobody_takes_are_told_of(stage: Stage) -> None:
+    await fill(stage, 1)
+    (entry,) = await stage.app.backend.read_new(stage.topic, "g", "c", 1, NOW)
+    assert isinstance(entry, ClaimedMessage)
+    await stage.app.backend.settle(stage.topic, "g", "c", parked=[Park(entry, NOW, 2)])
+    stage.admin.xgroup_delconsumer(stage.topic, "g", "c")
+    finding = (await doctor(stage))["nobody-reads"]
+    assert (finding.subject, finding.level) == (f"{stage.topic}/g", "note")
 
 
 @BOTH

@@ -95,6 +95,26 @@ async def test_workers_of_a_queue_that_start_again_do_what_waits(stage: Stage) -
     assert sorted(done) == list(range(20))
 
 
+async def test_what_fills_it_can_be_paused(stage: Stage) -> None:
+    """A group whose retries fill it, a queue, and a schedule."""
+    queue = stage.jobs()
+
+    @queue.on(dict)
+    async def do(job: JobDelivery[dict[str, int]]) -> None: ...
+
+    queue.cron("0 0 1 1 *", {"n": -1}, name="yearly")
+    home = keys.crons(keys.queue_home(queue.name, queue.topics[0]))
+    async with stage.running(queue):
+        await stage.until(lambda: stage.admin.hexists(home, "times/yearly"))
+    with full(stage.admin):
+        await stage.app.backend.pause(stage.topic, "g")
+        await queue.pause()
+        await queue.schedules.pause("yearly")
+    for topic, group in ((stage.topic, "g"), (queue.topics[0], keys.JOB_GROUP)):
+        assert (await stage.app.backend.watch(topic, group)).paused
+    assert [(one.name, one.is_paused) for one in await queue.schedules.list()] == [("yearly", True)]
+
+
 async def test_jobs_are_pulled_by_who_comes_anew(stage: Stage) -> None:
     queue = stage.jobs()
     await queue.enqueue({"n": 1})

@@ -334,6 +334,9 @@ class Appended(Enum):
 _HANDED_BACK = timedelta(days=300)
 """Idle for so long is only what was handed back."""
 
+_FREE = timedelta(days=190)
+"""Idle for so long is only what was handed back, or whose lease was ended by hand."""
+
 
 class Held(Struct, frozen=True):
     """An entry that a consumer holds."""
@@ -341,7 +344,7 @@ class Held(Struct, frozen=True):
     id: str
     consumer: str
     idle: timedelta
-    """Since it was handed out, or its lease renewed; very long, if it was handed back."""
+    """Since it was handed out, or its lease renewed; very long, if it is free."""
 
     deliveries: int
     """How often it was handed out."""
@@ -350,6 +353,11 @@ class Held(Struct, frozen=True):
     def is_handed_back(self) -> bool:
         """Its consumer gave it back when it left: whoever reads for the group next takes it over at once."""
         return self.idle >= _HANDED_BACK
+
+    @property
+    def is_free(self) -> bool:
+        """It was handed back, or its lease was ended by hand: whoever reads for the group next takes it over."""
+        return self.idle >= _FREE
 
 
 class Glimpse(Struct, frozen=True):

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from penstock.cli.dialects import Dialect
 from penstock.cli.given import id_given, is_entry_id
+from penstock.cli.looking import named_there
 from penstock.cli.messages import printing_messages
 from penstock.cli.printing import Form
 from penstock.cli.seeing import NAME_ITS_TOPIC, told
@@ -65,7 +66,10 @@ async def _everywhere(
         return Stored(entries[0].id, list(entries[0].raw)) if entries else None
 
     entries = zip(places, await in_turn(places, read), strict=True)
-    return [(topic, entry) for (topic, _), entry in entries if entry is not None], unseen
+    found = [(topic, entry) for (topic, _), entry in entries if entry is not None]
+    if not found:
+        await named_there(app, topics)
+    return found, unseen
 
 
 def _show(found: "list[tuple[str, Stored]]", dialect: str, output: str | None) -> None:

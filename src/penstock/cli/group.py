@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from penstock.backend.entry import Held
 
 _PAGE = 1000
-_PENDING_COLUMNS = ("entry_id", "consumer", "idle", "deliveries", "retry", "handed_back")
+_PENDING_COLUMNS = ("entry_id", "consumer", "idle", "deliveries", "retry", "free")
 
 
 def ls(topic: str, /, *, output: Form = None, server: At = HERE) -> None:
@@ -62,6 +62,8 @@ def pending(
 ) -> None:
     """List entries that consumers of a group hold, oldest first: on the topic, then those that are retried.
 
+    Of one that is free the lease has ended, or it was handed back: the next worker that reads takes it over at once.
+
     Parameters
     ----------
     topic
@@ -105,12 +107,12 @@ async def all_held(
 
 
 def _held_row(stream: str, held: "Held") -> dict[str, Any]:
-    is_back = held.is_handed_back
     return {
         "entry_id": held.id,
         "consumer": held.consumer,
-        "idle": None if is_back else held.idle,
+        "idle": None if held.is_free else held.idle,
         "deliveries": held.deliveries,
         "retry": keys.is_retry(stream),
-        "handed_back": is_back,
+        "handed_back": held.is_handed_back,
+        "free": held.is_free,
     }

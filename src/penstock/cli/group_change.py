@@ -110,7 +110,7 @@ async def _claim(app: "Penstock", topic: str, group: str, consumer: str | None, 
     await group_there(app, topic, group)
     found: dict[tuple[str, str], list[str]] = defaultdict(list)
     async for stream, held in all_held(app, topic, group, consumer):
-        if held.idle >= idle and not held.is_handed_back:
+        if held.idle >= idle and not held.is_free:
             found[stream, held.consumer].append(held.id)
     if not found:
         whose = "" if consumer is None else f" by consumer {consumer!r}"
@@ -126,7 +126,8 @@ async def _claim(app: "Penstock", topic: str, group: str, consumer: str | None, 
     freed = 0
     for (stream, name), ids in found.items():
         freed += len(ids) - len(await app.backend.expire(stream, group, name, ids))
-    print(f"{freed:,} entries of {topic!r} are free for the workers of group {group!r}")
+    entries = amount(freed, f"entry of {topic!r} is", f"entries of {topic!r} are")
+    print(f"{entries} free for the workers of group {group!r}")
 
 
 def ack(topic: str, group: str, /, *ids: str, yes: Yes = False, server: At = HERE) -> None:

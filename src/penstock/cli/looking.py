@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from penstock.backend import keys
 from penstock.backend.entry import Stored
+from penstock.backend.streams import streams_of
 from penstock.cli.shown import span_text
 from penstock.cli.usage import NotThereError
 from penstock.diagnosis.finding import amount
@@ -38,6 +39,13 @@ async def group_there(app: "Penstock", topic: str, group: str) -> GroupView:
     except GroupMissingError:
         await topic_there(app, topic)  # a queue or a divided topic has groups, but not under this name
         raise
+
+
+async def named_there(app: "Penstock", names: Iterable[str]) -> None:
+    """`NotThereError` if one of these names neither a topic, divided or not, nor a queue."""
+    for name in names:
+        if not set(await streams_of(app.backend, name)) & set(await app.backend.topics()):
+            await topic_there(app, name)
 
 
 async def absent(app: "Penstock", topic: str, hint: str = "penstock ls lists those that are known") -> NotThereError:

@@ -5,7 +5,19 @@ from typing import Any
 
 from penstock.overview import GroupView, Lag, TopicView
 
-TOPIC_COLUMNS = ("topic", "length", "groups", "lag", "pending", "parked", "dead", "later", "pinned_by", "problem")
+TOPIC_COLUMNS = (
+    "topic",
+    "length",
+    "groups",
+    "lag",
+    "pending",
+    "parked",
+    "ready",
+    "dead",
+    "later",
+    "pinned_by",
+    "problem",
+)
 GROUP_COLUMNS = ("group", "lag", "behind", "pending", "parked", "ready", "oldest", "consumers", "paused")
 CONSUMER_COLUMNS = ("consumer", "pending", "idle")
 

@@ -43,13 +43,14 @@ def _of_topic(before: TopicView | None, now: TopicView, *, for_people: bool) -> 
 
 
 def _note(group: GroupView) -> str | None:
-    """What keeps it from being read, or who reads it where no consumer is to be seen."""
+    """What keeps it from being read, who reads it where no consumer is seen, and retries that nobody has begun."""
     readers = {
         "workers": None if group.consumers else "nobody reads",
         "sequence": f"read in sequence by {group.holder}" if group.holder else "nobody has the turn",
         "cursor": "a cursor, as of Spark",
     }
-    return ", ".join(filter(None, ("paused" if group.paused else None, readers[group.read_by]))) or None
+    ready = f"{group.ready:,} ready to be retried" if group.ready else None
+    return ", ".join(filter(None, ("paused" if group.paused else None, readers[group.read_by], ready))) or None
 
 
 def _rate(before: int | None, now: int | None, seconds: float) -> float | None:

@@ -153,9 +153,9 @@ def _losses(found: _Found) -> Iterator[str]:
 
 def _losses_of_queues(kept: Kept) -> Iterator[str]:
     if kept.jobs:
-        yield f"forget where about {kept.jobs:,} jobs of this lane went"
+        yield f"forget where about {amount(kept.jobs, 'job')} of this lane went"
     if kept.unique:
-        yield f"forget about {kept.unique:,} unique keys that jobs of this lane stand for"
+        yield f"forget about {amount(kept.unique, 'unique key')} that jobs of this lane stand for"
     if kept.strange:
         yield (
             f"leave about {kept.strange:,} unique keys as they are: if a job of this topic stands for one, no other job"

@@ -59,7 +59,8 @@ def trace(
         seen.unseen,
         f"nothing was found of message {uuid} on the server",
         "it was settled and trimmed, or never published",
-        f"a lake may remember it, see --lake; {NAME_ITS_TOPIC}",
+        "a lake may remember it, see --lake",
+        "" if topics else NAME_ITS_TOPIC,
     )
     told_in_order = sorted(seen.sightings, key=lambda one: (one.what == "now", one.at))
     print_rows([{**asdict(one), "source": "server"} for one in told_in_order], output, _COLUMNS)
@@ -83,6 +84,6 @@ def _from_lake(
     cost = f"{found.opened:,} of {found.files:,} files of the lake were opened"
     nor = f", nor on the server{', as far as it was looked for there' if unseen else ''}" if is_asked else ""
     missing = f"message {found.id} is not in the lake {lake.path}, as far as it was archived{nor}"
-    told(found.events, unseen, missing, hint=cost)
+    told(found.events, unseen, missing, "", cost)
     print_rows(map(asdict, found.events), output, _COLUMNS)
     print(cost, file=sys.stderr)

@@ -57,7 +57,8 @@ def why(
             seen.unseen,
             f"message {id} was found on no topic of {server.address()}",
             "it was trimmed or never published",
-            f"{NAME_ITS_TOPIC}; what was archived of it: penstock trace",
+            "" if topics else NAME_ITS_TOPIC,
+            "what was archived of it: penstock trace",
         )
         found = _of_message(server, seen, patience, dialect)
         fine += ", as far as it could be looked for" if seen.unseen else ""

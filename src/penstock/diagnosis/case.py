@@ -8,9 +8,9 @@ from msgspec import Struct
 from penstock.backend.entry import FetchedEntry, Held
 from penstock.backend.facts import Awaited, GroupFacts, TopicFacts, position
 from penstock.backend.parcel import Record
-from penstock.backend.sighting import Turn
+from penstock.backend.sighting import Consumer, Turn
 from penstock.options import LEASE, check_duration
-from penstock.overview import age_of
+from penstock.overview import oldest_unsettled
 
 
 class Patience(Struct, frozen=True):
@@ -82,8 +82,8 @@ class GroupCase(Struct, frozen=True):
 
     @property
     def is_due(self) -> bool:
-        """There is something to do: unread, handed back, ready to be tried again, or overdue to become so."""
-        due, left = self.facts.parked_due, any(one.is_handed_back for one in (*self.held, *self.retried))
+        """There is something to do: unread, free to be taken over, ready to be tried again, or overdue to become so."""
+        due, left = self.facts.parked_due, any(one.is_free for one in (*self.held, *self.retried))
         return bool(self.facts.next_id or self.facts.ready or left or (due is not None and due < self.now))
 
     @property
@@ -91,7 +91,7 @@ class GroupCase(Struct, frozen=True):
         """Somebody was heard of lately."""
         if self.turn is not None:
             return self.turn.is_held
-        silences = [one.idle for one in self.facts.consumers] + [one.idle for one in (*self.held, *self.retried)]
+        silences = [one.idle for one in self.heard_of] + [one.idle for one in (*self.held, *self.retried)]
         return any(silence <= self.patience.quiet for silence in silences)
 
     @property
@@ -99,13 +99,18 @@ class GroupCase(Struct, frozen=True):
         """For how long nobody was heard of; None if nobody ever was."""
         if self.turn is not None and self.turn.until is not None:
             return max(timedelta(0), self.turn.now - self.turn.until)
-        return min((one.idle for one in self.facts.consumers), default=None)
+        return min((one.idle for one in self.heard_of), default=None)
+
+    @property
+    def heard_of(self) -> tuple[Consumer, ...]:
+        """Consumers whose silence is their own: who ends the leases of one does so in its name, as if it lived."""
+        freed = {one.consumer for one in (*self.held, *self.retried) if one.is_free and not one.is_handed_back}
+        return tuple(one for one in self.facts.consumers if one.name not in freed)
 
     @property
     def waited(self) -> timedelta:
         """For how long the oldest entry that the group has not settled has been there, as far as its id tells."""
-        oldest = self.facts.oldest_pending or self.facts.next_id
-        return (age_of(oldest, self.now) if oldest else None) or timedelta(0)
+        return oldest_unsettled(self.facts) or timedelta(0)
 
     @property
     def lost(self) -> int:

@@ -45,7 +45,7 @@ def nobody_reads(case: GroupCase) -> Iterator[Finding]:
         seen = [f"it stands at {facts.last_delivered}, and has no consumers"]
     else:
         what = "nobody reads"
-        seen = [f"consumer {one.name} was last heard of {span_text(one.idle)} ago" for one in facts.consumers[:_NAMED]]
+        seen = [f"consumer {one.name} was last heard of {span_text(one.idle)} ago" for one in case.heard_of[:_NAMED]]
         seen = seen or ["the group has no consumers"]
     remedy = "start the Spark query of this group again" if facts.read_by == "cursor" else RUN
     yield _finding(case, "nobody-reads", what, *seen, _unread(case), remedy=remedy)
@@ -54,7 +54,7 @@ def nobody_reads(case: GroupCase) -> Iterator[Finding]:
 def owner_dead(case: GroupCase) -> Iterator[Finding]:
     """Entries are held by somebody who is silent, and whom nobody has relieved."""
     silent = {one.name: one.idle for one in case.facts.consumers if one.idle > case.patience.quiet}
-    held = [one for one in (*case.held, *case.retried) if not one.is_handed_back]
+    held = [one for one in (*case.held, *case.retried) if not one.is_free]
     left = [one for one in held if one.consumer in silent and one.idle > case.patience.quiet]
     for name in sorted({one.consumer for one in left}):
         ids = [one.id for one in left if one.consumer == name]

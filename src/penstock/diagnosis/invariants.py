@@ -143,7 +143,8 @@ def entries(ledger: Ledger) -> Iterator[Finding]:
         yield _finding(
             ledger,
             "entries",
-            f"{amount(len(broken), 'entry', 'entries')} of {len(ledger.entries):,} looked at are no messages",
+            f"{amount(len(broken), 'entry is no message', 'entries are no messages')},"
+            f" of {len(ledger.entries):,} looked at",
             *(f"{one.id}: {one.error.reason}" for one in broken[:_NAMED]),
             remedy="workers put them to the dead letters; if all are so, the topic has another wire format: --dialect",
         )
@@ -155,7 +156,7 @@ def retries(ledger: Ledger) -> Iterator[Finding]:
         broken = [entry for entry in found if isinstance(entry, Malformed) and not entry.lost]
         if broken:
             yield _finding(
-                ledger, "retries", f"{amount(len(broken), 'retry', 'retries')} of group {group!r} are damaged",
+                ledger, "retries", f"{amount(len(broken), 'retry is', 'retries are')} damaged, of group {group!r}",
                 *(f"{one.id}: {one.error.reason}" for one in broken[:_NAMED]),
                 remedy="workers of the group put them to the dead letters",
             )  # fmt: skip

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from penstock.backend import keys
-from penstock.diagnosis.finding import Finding, command, place
+from penstock.diagnosis.finding import Finding, amount, command, place
 from penstock.diagnosis.group_rules import RUN
 from penstock.whereabouts.sighting import Lost, NotDue, Overdue, Unclear, Unread, Unsettled, Whereabouts
 
@@ -15,7 +15,7 @@ def dead(seen: Whereabouts) -> Iterator[Finding]:
             yield Finding(
                 rule="dead",
                 subject=place(one.topic, one.group),
-                what=f"the group gave the message up after {one.attempt} attempts: it is a dead letter",
+                what=f"the group gave the message up after {amount(one.attempt or 0, 'attempt')}: it is a dead letter",
                 evidence=(one.detail,),
                 remedy=command("dead", "replay", one.topic, one.letter_id, "--yes"),
                 besides="once its cause is mended",

@@ -5,6 +5,7 @@ from datetime import datetime
 
 from msgspec import structs
 
+from penstock.backend import keys
 from penstock.diagnosis.case import TopicCase
 from penstock.diagnosis.finding import Finding, Level, amount, command, place
 from penstock.diagnosis.group_rules import RUN, ghosts, nobody_reads, owner_dead, paused, poison, stopped, trimmed
@@ -88,7 +89,7 @@ def untrimmed(case: TopicCase) -> Iterator[Finding]:
         f"{why}: its oldest entry is {span_text(first)} old",
         f"{amount(facts.length, 'entry', 'entries')}, the oldest {facts.first_id}",
         remedy=RUN,
-        besides="with a bus of this topic" if pin else f"its workers trim; or now: {trim}",
+        besides=f"with {_reader(facts.topic)}" if pin else f"its workers trim; or now: {trim}",
     )
 
 
@@ -114,14 +115,17 @@ RULES: Sequence[Rule] = (lost_and_left, standing_still, dead_groups, dead_cursor
 def no_groups(case: TopicCase) -> Iterator[Finding]:
     """For who asks why a topic is stuck: nobody is there who could read it."""
     facts = case.facts
-    if facts.length and not case.groups and not facts.cursors:
+    whom, readers = "group", len(case.groups) + len(facts.cursors)
+    if keys.is_lane(facts.topic):  # who copies jobs elsewhere does none of them
+        whom, readers = "group of workers", sum(group.facts.read_by == "workers" for group in case.groups)
+    if facts.length and not readers:
         yield _finding(
             facts.topic,
             "no-groups",
-            f"nobody reads this topic: it has no group, and {amount(facts.length, 'entry', 'entries')}",
+            f"nobody reads this topic: it has no {whom}, and {amount(facts.length, 'entry', 'entries')}",
             f"from {facts.first_id} to {facts.last_id}",
             remedy=RUN,
-            besides="with a bus of this topic that has a group and a handler",
+            besides=f"with {_reader(facts.topic)} and a handler",
         )
 
 
@@ -162,6 +166,13 @@ def awaited(case: TopicCase) -> Iterator[Finding]:
             besides="" if is_due else f"then: {RUN}",
             level="wrong" if is_due else "note",
         )
+
+
+def _reader(topic: str) -> str:
+    """What a program is to have for its workers to read a topic. A bus on a lane would do its jobs beside the queue."""
+    if keys.is_lane(topic):
+        return f"app.jobs({keys.queue_name(topic)!r})"
+    return f"app.bus({topic!r}, group=...)"
 
 
 def _due(case: TopicCase, due: datetime) -> str:

@@ -313,5 +313,7 @@ def _died(topic: str, letter: Letter) -> Sighting:
 def _holder(held: Held) -> str:
     if held.is_handed_back:
         return f"handed back by consumer {held.consumer}: the next worker takes it over"
-    idle = held.idle.total_seconds()
-    return f"being handled by consumer {held.consumer}, for {idle:,.1f} s, handed out {held.deliveries} times"
+    if held.is_free:
+        return f"free, for the lease of consumer {held.consumer} was ended: the next worker takes it over"
+    idle, times = held.idle.total_seconds(), "once" if held.deliveries == 1 else f"{held.deliveries} times"
+    return f"being handled by consumer {held.consumer}, for {idle:,.1f} s, handed out {times}"

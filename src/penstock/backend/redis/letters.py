@@ -125,7 +125,7 @@ class Letters(Verbs):
             content = edited.get(letter.id, ())
             args += [letter.id, replayed_record(letter, replay_id), len(content), *content]
         names = [self._dead(topic), keys.retry(topic, group), keys.steals(topic, group)]
-        doing = f"cannot replay {len(letters)} dead letters of {topic!r} for group {group!r}"
+        doing = f"cannot replay dead letters ({len(letters)}) of {topic!r} for group {group!r}"
         # Safe to send again: what the first try has moved is gone from the dead letters.
         verdicts: list[bytes] = await self._links.repeatable_script(doing, load("replay"), names, *args)
         return verdicts

@@ -15,7 +15,7 @@ class Registry(Verbs):
         doing = f"cannot register {topic!r} in {keys.TOPICS}"
         # Asked first: it is known nearly always, and then there is nothing to write.
         if not await self._links.command(doing, "SISMEMBER", keys.TOPICS, topic):
-            await self._links.repeatable_script(doing, load("register"), [keys.TOPICS], topic)
+            await self._links.repeatable_script(doing, load("remember"), [keys.TOPICS], topic)
 
     async def topics(self) -> list[str]:
         found: set[str] = set()
@@ -28,10 +28,12 @@ class Registry(Verbs):
                 return sorted(found)
 
     async def pause(self, topic: str, group: str) -> None:
-        await self._change("SADD", topic, group)
+        doing, paused = self._about(topic, group)
+        await self._links.repeatable_script(doing, load("remember"), [paused], group)
 
     async def resume(self, topic: str, group: str) -> bool:
-        return await self._change("SREM", topic, group)
+        doing, paused = self._about(topic, group)
+        return bool(await self._links.command(doing, "SREM", paused, group))
 
     async def obey(self, topic: str, group: str, *, paused: bool, epoch: str, command_id: str) -> bool:
         check_names(topic, group)
@@ -41,8 +43,8 @@ class Registry(Verbs):
         args = (group, int(paused), epoch, entry_id("a command", command_id))
         return bool(await self._links.repeatable_script(doing, load("obey"), names, *args))
 
-    async def _change(self, command: str, topic: str, group: str) -> bool:
+    def _about(self, topic: str, group: str) -> tuple[str, str]:
+        """What is tried with the group, for errors, and the key where it is noted."""
         check_names(topic, group)
         paused = keys.paused(keys.home(topic))
-        doing = f"cannot pause or resume group {group!r}, noted in {paused}"
-        return bool(await self._links.command(doing, command, paused, group))
+        return f"cannot pause or resume group {group!r}, noted in {paused}", paused

@@ -23,7 +23,7 @@ _COPIES_PER_CALL = 100
 _LOOKUPS_PER_CALL = 250
 _EARLY_PER_CALL = 100
 _HANDED_BACK_MS = 365 * 86_400_000
-_EXPIRED_MS = 86_400_000  # longer than any lease, and far from what handed back means
+_EXPIRED_MS = 200 * 86_400_000  # longer than any lease; free, and not handed back
 
 
 class Settling(Reading):

@@ -1,4 +1,4 @@
-#!lua
+#!lua flags=allow-oom
 -- Pause, resume or forget a schedule.
 -- KEYS  crons
 -- ARGV  name, 'pause', 'resume' or 'forget'
