@@ -91,6 +91,10 @@ def test_a_group_is_removed_only_with_yes_and_not_while_it_reads(
     assert "was there" in penstock.refused("group", "rm", "orders", "billing", "--yes", code=1)
     for name in ("w1", "w2"):
         client.xgroup_delconsumer("orders", "billing", name)
+    penstock("group", "pause", "orders", "billing")
+    for command in (("group", "rm", "orders", "billing"), ("topic", "rm", "orders")):
+        assert "is paused, and whoever waits there" in penstock.refused(*command, "--yes", code=1)
+    penstock("group", "resume", "orders", "billing")
     tried = penstock("group", "rm", "orders", "billing", code=5)
     assert tried.out.splitlines() == [
         "Would remove group 'billing' of 'orders'",

@@ -57,6 +57,39 @@ async def test_the_oldest_entry_that_was_pending_comes_again(
     assert await rest(backend, topic) == ids[oldest:]
 
 
+async def test_one_that_was_removed_starts_where_whoever_goes_on_reading_saw_it_last(
+    backend: RedisBackend, topic: str, group: str, admin: "redis.Redis"
+) -> None:
+    ids = await publish(backend, topic, 6)
+    await backend.settle(topic, group, "c", done=await backend.read_new(topic, group, "c", 3, NOW))
+    settled = await backend.watch(topic, group)
+    await backend.remove_group(topic, group)
+    assert await backend.restore_group(topic, group, settled) == (ids[2], True)
+    entries = await backend.read_new(topic, group, "c", 2, NOW)
+    holding = await backend.watch(topic, group)
+    await backend.settle(topic, group, "c", done=entries[1:])
+    await backend.remove_group(topic, group)
+    assert await backend.restore_group(topic, group, holding) == (ids[2], True)
+    assert await rest(backend, topic) == ids[3:]
+    await backend.remove_group(topic, group)
+    admin.delete(topic)
+    again = await publish(backend, topic, 2)
+    assert await backend.restore_group(topic, group, holding) == ("0-0", False), "it is another stream"
+    assert await rest(backend, topic) == again
+
+
+async def test_one_that_was_moved_and_vanished_does_not_start_where_it_was_seen_before(
+    backend: RedisBackend, topic: str, group: str, admin: "redis.Redis"
+) -> None:
+    ids = await publish(backend, topic, 3)
+    await backend.settle(topic, group, "c", done=await backend.read_new(topic, group, "c", 3, NOW))
+    seen = await backend.watch(topic, group)
+    await backend.move_group(topic, group, "0-0")
+    admin.xgroup_destroy(topic, group)
+    assert (await backend.restore_group(topic, group, seen))[0] == "0-0"
+    assert await rest(backend, topic) == ids
+
+
 async def test_a_pending_entry_with_the_sequence_number_zero_comes_again(
     backend: RedisBackend, topic: str, group: str, admin: "redis.Redis"
 ) -> None:

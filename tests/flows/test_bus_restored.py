@@ -1,10 +1,12 @@
 """A group that vanished while nobody was running it goes on where it was, wherever new groups begin."""
 
+import json
 from typing import Any
 
 import pytest
 
 from penstock import Bus, Delivery, events
+from penstock.backend import keys
 from tests.support.stage import Stage
 
 BOTH = pytest.mark.parametrize("server", ["valkey", "redis"], indirect=True)
@@ -43,6 +45,29 @@ async def test_a_group_that_was_destroyed_goes_on_behind_what_it_had_settled(sta
     assert seen == [1, 2, 3]
     assert [one.same_epoch for one in stage.told(events.GroupRestored)] == [True]
     assert stage.told(events.Lost) == []
+
+
+@BOTH
+async def test_a_worker_whose_group_is_removed_makes_it_where_it_saw_it_last(stage: Stage) -> None:
+    """An operator removes it together with what was noted of it, for who is idle can look like nobody."""
+    bus = stage.bus()
+    seen = noting(bus)
+    async with stage.running(bus):
+        await bus.publish_many([{"n": 1}, {"n": 2}])
+        last = (await bus.publish({"n": 3})).entry_id
+        field = keys.note_field(stage.topic, "g")
+        await stage.until(lambda: noted_low(stage.admin.hget(keys.groups(stage.topic), field)) == last)
+        await stage.app.backend.remove_group(stage.topic, "g")
+        await stage.until(lambda: stage.told(events.GroupRestored))
+        await bus.publish({"n": 4})
+        await stage.until(lambda: 4 in seen)
+        await stage.settled()
+    assert seen == [1, 2, 3, 4]
+    assert [(one.start, one.same_epoch) for one in stage.told(events.GroupRestored)] == [(last, True)]
+
+
+def noted_low(note: Any) -> str | None:
+    return json.loads(note)["low"] if note else None
 
 
 async def test_a_stream_that_was_deleted_and_written_anew_is_read_from_its_beginning(stage: Stage) -> None:

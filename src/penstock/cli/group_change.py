@@ -158,7 +158,11 @@ async def _ack(app: "Penstock", topic: str, group: str, ids: Sequence[str], *, y
     acked = 0
     for stream, held in found:
         acked += (await app.backend.complete(stream, group, held.consumer, [held.id], fence=0, suspects=True)).ok
-    print(f"{acked:,} entries of {topic!r} are done for group {group!r}")
+    done = amount(acked, f"entry of {topic!r} is", f"entries of {topic!r} are")
+    print(f"{done} done for group {group!r}")
+    if acked < len(found):
+        others = amount(len(found) - acked, "entry", "entries")
+        raise NotThereError(f"{others} went to somebody else meanwhile: look again, and try again")
 
 
 async def _held(app: "Penstock", topic: str, group: str, id: str) -> "tuple[str, Held]":

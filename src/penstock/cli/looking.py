@@ -84,8 +84,13 @@ def counted_text(count: int) -> str:
 
 
 def refuse_if_read(topic: str, groups: Iterable[GroupView], what: str) -> None:
-    """`TopicError` if somebody of one of these groups has asked for anything lately: it would bring it back."""
+    """`TopicError` if somebody reads for one of these groups, or may wait until it is resumed: it comes back then."""
     for group in groups:
+        if group.paused:
+            raise TopicError(
+                f"group {group.name!r} on {topic!r} is paused, and whoever waits there would read on without the pause:"
+                f" stop its workers, resume it, and {what} then"
+            )
         if (holder := group.holder) is not None:
             raise TopicError(f"{holder!r} reads {topic!r} in sequence as {group.name!r}: stop it, and {what} then")
         for one in group.consumers:

@@ -83,7 +83,7 @@ class Outlook:
     async def restore(self) -> None:
         """Make the group again after it vanished: where it was if the stream is the same, else from the beginning."""
         plan, known = self._plan, self._known
-        start, same_epoch = await self._duty.backend.restore_group(plan.topic, plan.group)
+        start, same_epoch = await self._duty.backend.restore_group(plan.topic, plan.group, known)
         if await self._duty.backend.create_group(keys.retry(plan.topic, plan.group), plan.group):
             self._duty.tell(Lost, "0-0", "0-0", None, _RETRIES_GONE)
         self._duty.tell(GroupRestored, start, same_epoch)

@@ -35,10 +35,11 @@ class LooksAfter(Protocol):
         """
         ...
 
-    async def restore_group(self, topic: str, group: str) -> tuple[str, bool]:
+    async def restore_group(self, topic: str, group: str, known: GroupSighting | None = None) -> tuple[str, bool]:
         """Create a group that vanished: where it starts, and whether the stream is the one of the last look.
 
-        If it is, whatever was not settled at that look comes again; else everything does. A group that is there is left
+        If it is, whatever was not settled at that look comes again; else everything does. The last look is anybody's,
+        or, if the group was removed together with what was noted of it, yours. A group that is there is left
         alone, and its position returned. Whoever read for the earlier one is fenced. Atomic, idempotent.
         """
         ...

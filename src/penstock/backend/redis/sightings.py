@@ -38,11 +38,14 @@ class Sightings(Reading):
         self._watched.add((topic, group))
         return _sighting({name.decode(): value.decode() for name, value in zip(reply[::2], reply[1::2], strict=True)})
 
-    async def restore_group(self, topic: str, group: str) -> tuple[str, bool]:
+    async def restore_group(self, topic: str, group: str, known: GroupSighting | None = None) -> tuple[str, bool]:
         check_names(topic, group)
         home = keys.home(topic)
         names = [topic, keys.steals(home, group), keys.groups(home)]
-        args = (group, keys.note_field(topic, group), int(keys.may_create(topic)), keys.OWN_GROUP)
+        seen: tuple[str | int, ...] = ()
+        if known is not None and known.epoch is not None and known.low_water is not None:
+            seen = (known.epoch, known.low_water, int(known.pending > 0))
+        args = (group, keys.note_field(topic, group), int(keys.may_create(topic)), keys.OWN_GROUP, *seen)
         doing = f"cannot restore group {group!r} on {topic!r}"
         try:
             start, held = await self._links.repeatable_script(doing, load("restore_group"), names, *args)

@@ -5,7 +5,8 @@
 -- Gives 1 if it was moved, 0 if it belongs to a sequential reader, whose position is elsewhere, or the stream's last id if
 -- that is before the place: what comes before the place would pass the group by, and would be trimmed as if it was settled.
 -- Keeps those who read for it from acking what is now delivered anew: without their counters, every settle of theirs looks
--- at each entry. What was noted of the old position goes in the same step: nothing was lost between the two.
+-- at each entry. What was noted of the old position goes in the same step: nothing was lost between the two. An empty note
+-- stays, so that who restores a group that vanishes next does not go by what it saw before.
 if redis.call('HEXISTS', KEYS[4], 'epoch') == 1 then return 0 end
 local function digits(id) -- of equal length, so that they compare as texts: doubles lose the low digits of 64-bit ids
   local ms, number = string.match(id, '^(%d+)-(%d+)$')
@@ -21,5 +22,5 @@ end
 local moved = redis.pcall('XGROUP', 'SETID', KEYS[1], ARGV[1], ARGV[3])
 if moved.err then return moved end
 redis.call('DEL', KEYS[2])
-redis.call('HDEL', KEYS[3], ARGV[2])
+redis.call('HSET', KEYS[3], ARGV[2], '{}')
 return 1

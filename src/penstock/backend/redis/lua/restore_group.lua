@@ -1,13 +1,20 @@
 #!lua flags=allow-oom
 -- Create a group that vanished, where the last look at it found everything settled.
 -- KEYS  stream, steals, groups
--- ARGV  group, its field in groups, '1' to create the stream if need be, the name of our own group
+-- ARGV  group, its field in groups, '1' to create the stream if need be, the name of our own group, and what the caller saw
+--       when it last looked: the stream's epoch, the oldest entry pending, else the last delivered, '1' if it was pending
 -- Gives where the group starts (or stands, if it is there), and 1 if the stream is the one of that last look.
--- Keeps entries from being skipped: on another stream, or without a look, it starts at the beginning. Those who read for
--- the earlier group are fenced: without their counters, every settle of theirs looks at each entry.
+-- Keeps entries from being skipped: on another stream, or without a look, it starts at the beginning. Of a group that was
+-- removed with its note, what the caller saw counts. Those who read for the earlier group are fenced: without their
+-- counters, every settle of theirs looks at each entry.
 local stream, group = KEYS[1], ARGV[1]
-local noted, note = pcall(cjson.decode, redis.call('HGET', KEYS[3], ARGV[2]) or '')
-if not noted or type(note) ~= 'table' then note = {} end
+local text = redis.call('HGET', KEYS[3], ARGV[2])
+local noted, note = pcall(cjson.decode, text or '')
+if not text and ARGV[5] then
+  note = {epoch = ARGV[5], low = ARGV[6], held = ARGV[7] == '1'}
+elseif not noted or type(note) ~= 'table' then
+  note = {}
+end
 local stands, held = nil, 0
 for _, row in ipairs(redis.call('EXISTS', stream) == 1 and redis.call('XINFO', 'GROUPS', stream) or {}) do
   local found = {}
