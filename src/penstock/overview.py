@@ -252,7 +252,7 @@ def lag_of(
 
 
 def _settled(topic: TopicFacts) -> str | None:
-    ids = [group.oldest_pending or group.last_delivered for group in topic.groups]
+    ids = [group.low_water for group in topic.groups]
     return min((*ids, *map(topic.done_upto, topic.cursors)), key=_order, default=None)
 
 
@@ -274,9 +274,9 @@ def _pin(topic: TopicFacts) -> Pin | None:
 
 def _pinning_groups(topic: TopicFacts) -> Iterable[tuple[tuple[int, int], Pin]]:
     for group in topic.groups:
-        needed = group.oldest_pending or group.next_id
-        if needed is not None:
-            yield position(group.oldest_pending or group.last_delivered), Pin("group", group.name, _time(needed))
+        needed = [id for id in (group.oldest_pending, group.next_id) if id is not None]
+        if needed:
+            yield position(group.low_water), Pin("group", group.name, _time(min(needed, key=position)))
 
 
 def _pinning_cursors(topic: TopicFacts) -> Iterable[tuple[tuple[int, int], Pin]]:

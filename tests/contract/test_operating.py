@@ -147,6 +147,18 @@ async def test_a_group_that_vanishes_after_it_was_moved_skips_nothing(
     assert (await backend.restore_group(topic, "g"))[0] == "0-0"
 
 
+@pytest.mark.parametrize("place", [0, 1, 3, 6])
+async def test_what_is_trimmed_after_a_group_was_moved_and_before_it_reads_is_missed(
+    backend: RedisBackend, topic: str, admin: redis.Redis, place: int
+) -> None:
+    ids = ["0-0", *await fill(backend, topic, 6)]
+    await backend.create_group(topic, "g", "$")
+    await backend.watch(topic, "g")
+    await backend.move_group(topic, "g", ids[place], place)
+    admin.xtrim(topic, minid=ids[5], approximate=False)
+    assert (await backend.watch(topic, "g")).missed == max(0, 4 - place)
+
+
 async def test_leases_that_were_ended_are_reclaimed_at_once_as_suspects(backend: RedisBackend, topic: str) -> None:
     ids = await fill(backend, topic, 3)
     await backend.create_group(topic, "g")

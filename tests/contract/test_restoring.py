@@ -90,6 +90,20 @@ async def test_one_that_was_moved_and_vanished_does_not_start_where_it_was_seen_
     assert await rest(backend, topic) == ids
 
 
+async def test_one_that_was_moved_back_starts_there_and_not_at_what_it_held(
+    backend: RedisBackend, topic: str, group: str, admin: "redis.Redis"
+) -> None:
+    ids = await publish(backend, topic, 6)
+    entries = await backend.read_new(topic, group, "c", 6, NOW)
+    await backend.settle(topic, group, "c", done=entries[:5])
+    await backend.move_group(topic, group, ids[1])
+    seen = await backend.watch(topic, group)
+    assert (seen.low_water, seen.pending) == (ids[1], 1)
+    admin.xgroup_destroy(topic, group)
+    assert await backend.restore_group(topic, group) == (ids[1], True)
+    assert await rest(backend, topic) == ids[2:]
+
+
 async def test_a_pending_entry_with_the_sequence_number_zero_comes_again(
     backend: RedisBackend, topic: str, group: str, admin: "redis.Redis"
 ) -> None:

@@ -8,9 +8,11 @@ import redis
 
 from penstock.backend import keys
 from penstock.backend.entry import Pin, Trimmed
+from penstock.backend.facts import written_at
 from penstock.backend.redis import RedisBackend
 from penstock.errors import ConfigurationError
 from penstock.message.message import Message
+from penstock.overview import Overview
 
 NOW = timedelta(0)
 ALL = "9999999999999-0"
@@ -49,6 +51,22 @@ async def test_one_pending_entry_holds_everything_behind_it(
     await backend.settle(topic, "g", "c", done=[*entries[:500], *entries[501:]])
     assert (await trim_all(backend, topic)).horizon == ids[500]
     assert admin.xrange(topic, ids[500], ids[500])
+
+
+async def test_a_group_that_was_moved_back_keeps_what_it_is_to_be_given_again(
+    backend: RedisBackend, topic: str, admin: "redis.Redis"
+) -> None:
+    """Also what lies before the oldest entry that one of its consumers holds."""
+    await backend.create_group(topic, "g")
+    ids = await publish(backend, topic)
+    entries = await backend.read_new(topic, "g", "c", 1000, NOW)
+    await backend.settle(topic, "g", "c", done=[*entries[:900], *entries[901:]])
+    await backend.move_group(topic, "g", ids[299], 300)
+    view = await Overview(backend).topic(topic)
+    assert (view.settled_upto, view.pin and view.pin.since) == (ids[299], written_at(ids[300]))
+    assert await trim_all(backend, topic) == Trimmed(0, ids[299], Pin("group", "g"))
+    given = await backend.read_new(topic, "g", "d", 1000, NOW)
+    assert [entry.id for entry in given] == ids[300:]
 
 
 async def test_the_slowest_group_decides_and_is_named(backend: RedisBackend, topic: str, admin: "redis.Redis") -> None:

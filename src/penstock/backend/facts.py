@@ -63,6 +63,11 @@ class GroupFacts(Struct, frozen=True):
     """Whose turn it is, if it is read in sequence; None if it has consumers, or nobody ever read so under its name."""
 
     @property
+    def low_water(self) -> str:
+        """Everything before it is settled. One that was moved back stands before the oldest entry that it holds."""
+        return min(self.last_delivered, self.oldest_pending or self.last_delivered, key=position)
+
+    @property
     def read_by(self) -> Reader:
         """Who reads with it. One that nobody with consumers ever looked after is a cursor, such as a Spark query's."""
         if self.turn is not None:

@@ -49,7 +49,7 @@ class GroupSighting(Struct, frozen=True):
     pending: int = 0
 
     low_water: str | None = None
-    """The oldest pending entry, else `last_delivered`: everything before it is settled."""
+    """The oldest pending entry, or `last_delivered` if that is older: everything before it is settled."""
 
     previous_low_water: str | None = None
     previous_last_delivered: str | None = None

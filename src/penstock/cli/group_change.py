@@ -12,7 +12,7 @@ from penstock.cli.confirming import Yes, only_tried
 from penstock.cli.dialects import Dialect, DialectName
 from penstock.cli.given import is_entry_id
 from penstock.cli.group import all_held
-from penstock.cli.looking import count_behind, counted_text, group_there, refuse_if_read
+from penstock.cli.looking import MOST_COUNTED, count_behind, counted_text, group_there, refuse_if_read
 from penstock.cli.moments import Span
 from penstock.cli.places import Place, id_in
 from penstock.cli.servers import HERE, At, ask
@@ -74,8 +74,15 @@ async def _reset(
         if there > here:
             only_tried(f"leave out {count}: {way}")
         only_tried(f"redeliver {count}: {way}", "fence off who holds any of them now: it cannot settle them then")
-    await app.backend.move_group(topic, group, place)
+    await app.backend.move_group(topic, group, place, await _read_upto(app, topic, place))
     print(f"Group {group!r} of {topic!r} was at {found.last_delivered}, and goes on behind {place}")
+
+
+async def _read_upto(app: "Penstock", topic: str, place: str) -> int | None:
+    """How many of all entries ever added lie up to there; None if that are too many to count."""
+    facts = await app.backend.inspect(topic)
+    behind = await count_behind(app, topic, place, facts.last_id)
+    return None if behind > MOST_COUNTED else facts.entries_added - behind
 
 
 def claim(

@@ -19,10 +19,11 @@ class Operates(Protocol):
         """
         ...
 
-    async def move_group(self, topic: str, group: str, start_id: str) -> None:
+    async def move_group(self, topic: str, group: str, start_id: str, read: int | None = None) -> None:
         """Have a group go on behind this entry, or with "$" behind all there are: it is given again what lies behind.
 
-        What its consumers hold, and what waits for a retry, stays; of what is given again, earlier holders are fenced.
+        If it is somewhere between the entries, a loss before the next look is told only with `read`: how many of all
+        entries ever added lie up to there. What its consumers hold, and what waits for a retry, stays; of what is given again, earlier holders are fenced.
         `GroupMissingError` if there is no such group, `TopicError` if it is a sequential reader. Atomic, idempotent.
         """
         ...
@@ -30,7 +31,7 @@ class Operates(Protocol):
     async def remove_group(self, topic: str, group: str) -> bool:
         """Remove a group and all that is kept for it, but for its dead letters: what it has not settled is settled.
 
-        False if there was none. Who still reads for it, reads on in a new one, from the beginning. Atomic, idempotent.
+        False if there was none. Who still reads for it makes it again where it saw it last. Atomic, idempotent.
         """
         ...
 

@@ -38,12 +38,14 @@ class Operating(Verbs):
             for id, name, idle, deliveries in rows
         ]
 
-    async def move_group(self, topic: str, group: str, start_id: str) -> None:
+    async def move_group(self, topic: str, group: str, start_id: str, read: int | None = None) -> None:
         check_names(topic, group)
         start_id = start_id if start_id == "$" else entry_id("a group's place, unless '$',", start_id)
         names = [topic, keys.steals(topic, group), keys.groups(topic), keys.turn(topic, group)]
         doing = f"cannot move group {group!r} of {topic!r} to {start_id}"
-        args = (group, keys.note_field(topic, group), start_id)
+        if read is not None:
+            whole_number("read", read, least=0)
+        args = (group, keys.note_field(topic, group), start_id, "" if read is None else read)
         moved = await self._links.repeatable_script(doing, load("move_group"), names, *args)
         if isinstance(moved, bytes):
             raise TopicError(f"{start_id} is yet to come on topic {topic!r}, which ends at {moved.decode()}")

@@ -38,9 +38,11 @@ for _, facts in ipairs(redis.call('XINFO', 'GROUPS', stream)) do
   local group = {}
   for i = 1, #facts, 2 do group[facts[i]] = facts[i + 1] end
   if group['name'] ~= ARGV[3] then
-    local id = group['last-delivered-id']
-    if group['pending'] > 0 then id = redis.call('XPENDING', stream, group['name'], '-', '+', 1)[1][1] end
-    hold(id, 'group', group['name'])
+    -- Both: a group that was moved back is to be given entries before the oldest one that it holds.
+    hold(group['last-delivered-id'], 'group', group['name'])
+    if group['pending'] > 0 then
+      hold(redis.call('XPENDING', stream, group['name'], '-', '+', 1)[1][1], 'group', group['name'])
+    end
   end
 end
 local cursors = redis.call('HGETALL', KEYS[2])

@@ -124,10 +124,12 @@ if known and note.token == ARGV[3] then
   missed, unseen, result.was_epoch = missed + note.missed, unseen or note.unseen, note.was
   if note.just then result.lost, result.kept = result.lost or note.lost, result.kept or note.kept end
 end
-result.last, result.read, result.pending, result.low = last, read, theirs.pending, oldest or last
+-- A group that was moved back stands before what it holds.
+local held = oldest and not less(last, oldest)
+result.last, result.read, result.pending, result.low = last, read, theirs.pending, held and oldest or last
 result.missed, result.unseen = missed, unseen
 redis.call('HSET', KEYS[2], ARGV[2], cjson.encode({
-  epoch = epoch, low = result.low, held = oldest and true or false, last = last, sure = sure, told = deleted,
+  epoch = epoch, low = result.low, held = held and true or false, last = last, sure = sure, told = deleted,
   run = is_forgotten and note.run or run, read = not is_forgotten and read or nil,
   token = ARGV[3], missed = missed, unseen = unseen, was = result.was_epoch,
   lost = result.lost or told, kept = result.kept, just = result.lost and true or false,
