@@ -44,6 +44,7 @@ PenstockError
 └── DeliveryError                 why a delivery failed, when it was not the handler that raised
     ├── HandlerTimeoutError       the handler took longer than its timeout
     ├── HandlerProcessError       the handler ran in a process of its own, and raised or died there
+    ├── BodyMismatchError         its body is none of the type that its handler takes
     ├── ExpiredError              nobody came to it before it expired
     └── UnhandledTypeError        no handler takes messages of that type
 
@@ -309,6 +310,10 @@ class HandlerTimeoutError(DeliveryError):
 
 class HandlerProcessError(DeliveryError):
     """The process in which a handler ran has ended, or what it raised there. Its notes hold the traceback."""
+
+
+class BodyMismatchError(DeliveryError):
+    """The message's body is none of the type that its handler takes, which was not called. It is given up at once."""
 
 
 class ExpiredError(DeliveryError):

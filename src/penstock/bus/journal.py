@@ -20,7 +20,15 @@ from penstock.delivery.crew import Handle
 from penstock.delivery.delivery import AnyDelivery
 from penstock.delivery.outcome import Reject, Snooze
 from penstock.delivery.slot import current_slot
-from penstock.errors import EncodeError, JournalError, PenstockError, PublishUnknownError, ServerError, TopicError
+from penstock.errors import (
+    BodyMismatchError,
+    EncodeError,
+    JournalError,
+    PenstockError,
+    PublishUnknownError,
+    ServerError,
+    TopicError,
+)
 from penstock.message.message import Message
 
 MOST_WAITING = 10_000
@@ -218,7 +226,7 @@ def _count(message: "Message[Attempts]") -> int:
 
 def _outcome(error: BaseException) -> tuple[str | None, str]:
     kind = type(error).__qualname__
-    if isinstance(error, Reject):
+    if isinstance(error, (Reject, BodyMismatchError)):
         return "rejected", kind
     if isinstance(error, Snooze):
         return "snoozed", kind

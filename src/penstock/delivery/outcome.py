@@ -5,7 +5,7 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from penstock.errors import ConfigurationError, ExpiredError, UnhandledTypeError
+from penstock.errors import BodyMismatchError, ConfigurationError, ExpiredError, UnhandledTypeError
 from penstock.options import Retry
 
 _LONGEST_REASON = 1000
@@ -46,7 +46,7 @@ class Dead(Struct, frozen=True):
 Outcome: TypeAlias = Ack | RetryAfter | Dead
 
 _ACK = Ack()
-_HOPELESS = (Reject, ExpiredError, UnhandledTypeError)
+_HOPELESS = (Reject, BodyMismatchError, ExpiredError, UnhandledTypeError)
 
 
 def decide(error: BaseException | None, attempt: int, retry: Retry) -> Outcome:

@@ -11,8 +11,7 @@ from msgspec.structs import replace
 
 from penstock.delivery.crew import HandleMany
 from penstock.delivery.delivery import AnyDelivery
-from penstock.delivery.outcome import Reject
-from penstock.errors import UnhandledTypeError
+from penstock.errors import BodyMismatchError, UnhandledTypeError
 from penstock.message.codec import json_reader
 from penstock.message.faults import describe
 from penstock.message.strict_json import encode
@@ -97,7 +96,7 @@ class Route:
         for delivery in deliveries:
             try:
                 call, found = self._find(delivery)
-            except (Reject, UnhandledTypeError) as error:
+            except (BodyMismatchError, UnhandledTypeError) as error:
                 pieces.append((_refusing(error), [delivery]))
             else:
                 shares.setdefault(call, []).append(found)
@@ -157,5 +156,5 @@ def _as_type(delivery: AnyDelivery, name: str, tp: type) -> AnyDelivery:
     try:
         body = json_reader(tp)(encode(message.body), _DEPTH)
     except Exception as error:
-        raise Reject(f"its payload cannot be read as {name}: {describe(error)}") from error
+        raise BodyMismatchError(f"its payload cannot be read as {name}: {describe(error)}") from error
     return type(delivery)(body, replace(delivery.entry, message=replace(message, body=body)), delivery.desk)

@@ -50,6 +50,24 @@ class Brake:
             self._seen[kind] = _Seen(now)
             return seen.held if seen is not None else 0
 
+    @property
+    def is_holding(self) -> bool:
+        """Something was held back that nobody was told of."""
+        with self._lock:
+            return any(seen.held for seen in self._seen.values())
+
+    def drain(self, topic: str, group: str) -> list[tuple[Kind, int]]:
+        """What was held back of this group until now, with how many of each kind. Each is told once."""
+        with self._lock:
+            drained = [
+                (kind, seen.held)
+                for kind, seen in self._seen.items()
+                if seen.held and (kind.topic, kind.group) == (topic, group)
+            ]
+            for kind, _ in drained:
+                self._seen[kind].held = 0
+            return drained
+
     def overdue(self) -> list[tuple[Kind, int]]:
         """Kinds that did not come again although some were held back, with how many. Each is told once."""
         if self._clock() < self._look_at:

@@ -6,6 +6,7 @@ by one. Its facts are attributes of the record, for formatters that write JSON.
 
 import logging
 import re
+import threading
 import time
 import traceback
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from typing import Any, NamedTuple
 
 from penstock import events
 from penstock.errors import (
+    BodyMismatchError,
     DeliveryError,
     ExpiredError,
     HandlerTimeoutError,
@@ -37,6 +39,7 @@ _OWN_WORDS = (ServerError, TopicError, SettleError, DeliveryError, JournalError)
 _OWN_REASONS = frozenset(
     f"{cls.__module__}.{cls.__name__}" for cls in (ExpiredError, HandlerTimeoutError, UnhandledTypeError)
 )
+_MISMATCH = f"{BodyMismatchError.__module__}.{BodyMismatchError.__name__}"
 _ACTS = (events.Started, events.Stopped, events.PauseChanged)
 """As frequent as somebody does something, and each undoes the one before: none may be held back."""
 
@@ -93,17 +96,19 @@ _STYLES: dict[type[Event], _Style] = {
     events.Trouble: _Style(logging.WARNING, f"trouble in %(scope)s: {_ERROR}"),
 }  # fmt: skip
 _MALFORMED = "entry %(entry_id)s cannot be read and is dead-lettered"
-_HELD_BACK = "; %(held_back)d more like this were not logged"
-_SUMMARY = "%(held_back)d more %(event)s %(error)s were not logged"
+_HELD_BACK = "; %(held_back)d more like this not logged"
+_SUMMARY = "%(held_back)d more %(event)s not logged"
+_SUMMARY_WITH_ERROR = "%(held_back)d more %(event)s %(error)s not logged"
 
 
 class Logs:
     """A listener that logs. Every app has one, unless it is given another: `Penstock.connect(logs=Logs(texts=True))`.
 
-    Of one kind of event in one group, with one class of error, one line is written per `every`; the next one says how
-    many were held back. Control characters are escaped and long values cut. Payloads are never logged; nor, unless
-    `texts` is set, are the words of exceptions and reasons that users' code gave, because these may quote a payload:
-    the class of the error and the line that raised it are, and reasons in Penstock's own words.
+    Of one kind of event in one group, with one class of error, one line is written per `every`; the next one, or one of
+    its own soon after that time, or when the worker stops, says how many were held back. Control characters are escaped
+    and long values cut. Payloads are never logged; nor, unless `texts` is set, are the words of exceptions and reasons
+    that users' code gave, because these may quote a payload: the class of the error and the line that raised it are,
+    and reasons in Penstock's own words.
     """
 
     def __init__(
@@ -116,10 +121,13 @@ class Logs:
         check_duration("Logs(every=...)", every, least=timedelta(0))
         self._texts = texts
         self._brake = Brake(every.total_seconds(), clock)
+        self._every = every
+        self._waiting: threading.Timer | None = None
 
     def __call__(self, event: Event) -> None:
-        for kind, held_back in self._brake.overdue():
-            self._summarise(kind, held_back)
+        self._tell(self._brake.overdue())
+        if isinstance(event, events.Stopped):
+            self._tell(self._brake.drain(event.topic, event.group))
         cls = type(event)
         style = _STYLES.get(cls, _Style(logging.DEBUG, "%(event)s"))
         logger = _logger(cls.__name__)
@@ -130,6 +138,7 @@ class Logs:
             kind = Kind(cls.__name__, event.topic, event.group, _class_of(getattr(event, "error", "")))
             let_through = self._brake.let_through(kind)
             if let_through is None:
+                self._tell_in_time()
                 return
             held_back = let_through
         facts = self._facts(event) | {"held_back": held_back}
@@ -137,10 +146,25 @@ class Logs:
         text = _where(event.group) + what + _why(event, facts) + (_HELD_BACK if held_back else "")
         logger.log(style.level, text, facts, extra=facts)
 
-    def _summarise(self, kind: Kind, held_back: int) -> None:
-        level = next((style.level for cls, style in _STYLES.items() if cls.__name__ == kind.event), logging.DEBUG)
-        facts = {name: escaped(value) for name, value in kind._asdict().items()} | {"held_back": held_back}
-        _logger(kind.event).log(level, _where(kind.group) + _SUMMARY, facts, extra=facts)
+    def _tell_in_time(self) -> None:
+        """Have what is held back told though nothing else may happen: a worker may be idle from now on."""
+        if self._waiting is None:
+            self._waiting = threading.Timer(self._every.total_seconds(), self._time_is_up)
+            self._waiting.daemon = True
+            self._waiting.start()
+
+    def _time_is_up(self) -> None:
+        self._waiting = None
+        self._tell(self._brake.overdue())
+        if self._brake.is_holding:
+            self._tell_in_time()
+
+    def _tell(self, held_back: list[tuple[Kind, int]]) -> None:
+        for kind, count in held_back:
+            level = next((style.level for cls, style in _STYLES.items() if cls.__name__ == kind.event), logging.DEBUG)
+            facts = {name: escaped(value) for name, value in kind._asdict().items()} | {"held_back": count}
+            text = _SUMMARY_WITH_ERROR if kind.error else _SUMMARY
+            _logger(kind.event).log(level, _where(kind.group) + text, facts, extra=facts)
 
     def _facts(self, event: Event) -> dict[str, Any]:
         facts: dict[str, Any] = {"event": type(event).__name__}
@@ -200,7 +224,7 @@ def _unquoted(event: Event) -> str:
     """As much of an event's reason as can quote nobody."""
     if not isinstance(event, events.DeadLettered):
         return ""
-    if event.id is None:
+    if event.id is None or event.error == _MISMATCH:
         # The entry may be quoted, or what a user's type said of it; neither before a colon or a quotation mark.
         return re.split("[:'\"]", event.reason, maxsplit=1)[0].rstrip()
     return event.reason if not event.error or event.error in _OWN_REASONS else ""

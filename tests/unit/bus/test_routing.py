@@ -14,9 +14,8 @@ import pytest
 from penstock.backend.entry import ClaimedMessage, PartialDeliveryState
 from penstock.delivery.delivery import AnyDelivery, Delivery
 from penstock.delivery.handlers import Handlers
-from penstock.delivery.outcome import Reject
 from penstock.delivery.threads import HandlerThreads
-from penstock.errors import ConfigurationError, UnhandledTypeError
+from penstock.errors import BodyMismatchError, ConfigurationError, UnhandledTypeError
 from penstock.message.message import Message
 from penstock.message.wire import Wire
 from penstock.options import Unhandled
@@ -133,7 +132,7 @@ async def test_where_there_are_several_types_one_without_a_type_goes_to_the_defa
 @pytest.mark.parametrize("body", [{"n": "one"}, {}, [], None, 3, "text", b"\xff", {"n": 1.5}])
 async def test_a_message_without_a_type_that_does_not_fit_is_rejected(calls: Calls, body: object) -> None:
     calls.on(Order)
-    with pytest.raises(Reject, match="Order"):
+    with pytest.raises(BodyMismatchError, match="Order"):
         await calls.give(delivery(body))
     assert calls.seen == []
 

@@ -1,5 +1,6 @@
 """Logs are few, structured, in one line each, and quote no payload."""
 
+import asyncio
 import logging
 import threading
 from datetime import timedelta
@@ -12,6 +13,7 @@ from penstock.errors import ConfigurationError, MalformedError, ServerUnreachabl
 from penstock.events import Event, Scope
 from penstock.telemetry import Logs
 from penstock.telemetry.brake import Brake, Kind
+from tests.support.waiting import ENOUGH
 
 WHERE = {"topic": "orders", "group": "billing"}
 LEVELS = {
@@ -113,6 +115,12 @@ def test_what_happens_to_a_topic_alone_names_no_group(logged: pytest.LogCaptureF
         ),
         ("01a1", "canary", "penstock.delivery.outcome.Reject", "penstock.delivery.outcome.Reject"),
         ("01a1", "canary: canary", "shop.BankError", "shop.BankError"),
+        (
+            "01a1",
+            "its payload cannot be read as OrderPlaced: ValidationError: canary",
+            "penstock.errors.BodyMismatchError",
+            "its payload cannot be read as OrderPlaced",
+        ),
         (None, "no payload", "", "no payload"),
         (None, "ValidationError: bad 'canary'", "", "ValidationError"),
         (None, "duplicate key 'canary' in a JSON object", "", "duplicate key"),
@@ -248,8 +256,31 @@ def test_what_was_held_back_is_told_even_if_it_never_comes_again(logged: pytest.
     logs(events.Handled(1, 0.1, **WHERE))
     summary, handled = logged.records
     assert (summary.name, summary.levelno, summary.__dict__["held_back"]) == ("penstock.failed", logging.INFO, 4)
-    assert summary.getMessage() == "orders, group billing: 4 more Failed ValueError were not logged"
+    assert summary.getMessage() == "orders, group billing: 4 more Failed ValueError not logged"
     assert handled.name == "penstock.handled"
+
+
+def test_what_was_held_back_is_told_when_the_worker_stops(logged: pytest.LogCaptureFixture) -> None:
+    logs = Logs(clock=Clock())
+    for topic in ("orders", "mail"):
+        for _ in range(5):
+            logs(failed(ValueError(), topic))
+    logged.clear()
+    for _ in range(2):
+        logs(events.Stopped("w1", 0, 0, **WHERE))
+    assert [record.getMessage() for record in logged.records if record.name == "penstock.failed"] == [
+        "orders, group billing: 4 more Failed ValueError not logged"
+    ]
+
+
+async def test_what_was_held_back_is_told_though_nothing_happens_any_more(logged: pytest.LogCaptureFixture) -> None:
+    logs = Logs(every=timedelta(seconds=0.2))
+    for _ in range(5):
+        logs(failed(ValueError()))
+    async with asyncio.timeout(ENOUGH):
+        while len(logged.records) < 2:
+            await asyncio.sleep(0.005)
+    assert [record.__dict__["held_back"] for record in logged.records] == [0, 4]
 
 
 def test_a_pause_and_its_end_are_both_told(logged: pytest.LogCaptureFixture) -> None:

@@ -23,8 +23,9 @@ class Operates(Protocol):
         """Have a group go on behind this entry, or with "$" behind all there are: it is given again what lies behind.
 
         If it is somewhere between the entries, a loss before the next look is told only with `read`: how many of all
-        entries ever added lie up to there. What its consumers hold, and what waits for a retry, stays; of what is given again, earlier holders are fenced.
-        `GroupMissingError` if there is no such group, `TopicError` if it is a sequential reader. Atomic, idempotent.
+        entries ever added lie up to there. What its consumers hold, and what waits for a retry, stays; of what is given
+        again, earlier holders are fenced. `GroupMissingError` if there is no such group, `TopicError` if it is a
+        sequential reader. Atomic, idempotent.
         """
         ...
 
