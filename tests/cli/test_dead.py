@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import redis
 
-from penstock import Penstock
+from penstock import Delivery, Penstock, Reject, Retry
 from penstock.backend import keys
 from penstock.backend.entry import ClaimedMessage, DeadLetter
 from penstock.message.message import Message
@@ -146,12 +146,62 @@ def test_an_interrupted_replay_says_how_far_it_came_and_loses_nothing(
 def test_what_cannot_be_replayed_is_told_and_stays(penstock: CommandLine, client: redis.Redis) -> None:
     bury(penstock, "mail", [1])
     client.xadd(keys.dead("orders"), {"junk": "1"})
+    why = "it cannot be opened, so publish it again: not a dead letter: the first field is not penstock-dead"
+    assert penstock("dead", "replay", "orders", "--all", code=5).out.splitlines() == [
+        "Would deliver 1 dead letter of 'orders' to group 'mail'",
+        f"Would leave 1 dead letter as it is: {why}",
+    ]
     done = penstock("dead", "replay", "orders", "--all", "--yes", code=1)
     assert (done.rows[0]["replayed"], done.rows[0]["refused"]) == (1, 1)
     told, last = done.err.splitlines()
-    assert "stays a dead letter: it died before any group had it" in told
-    assert last.endswith("cannot be replayed: edit or purge them")
+    assert told.endswith(f"stays a dead letter: {why}")
+    assert last.endswith("1 dead letter of 'orders' cannot be replayed")
     assert client.xlen(keys.dead("orders")) == 1
+
+
+def test_what_is_replayed_to_a_group_that_was_removed_is_not_out_of_sight(
+    penstock: CommandLine, client: redis.Redis
+) -> None:
+    (id,) = bury(penstock, "mail", [1])
+    client.xgroup_delconsumer("orders", "mail", "c")
+    penstock("group", "rm", "orders", "mail", "--yes")
+    assert (
+        "Would have them wait until a worker of group 'mail' runs"
+        in penstock("dead", "replay", "orders", "--all", code=5).out
+    )
+    assert "'orders' has no group 'mail'" in penstock("dead", "replay", "orders", "--all", "--yes").err
+    for what, rule in (("orders", "no-groups"), (id, "unsettled")):
+        rules = {row["subject"]: row["rule"] for row in penstock("why", what, code=1).rows}
+        assert rules["orders/mail"] == rule
+    assert "mail" in [row["group"] for row in penstock("trace", id).rows if row["what"] == "now"]
+
+
+async def test_what_was_read_in_sequence_is_not_said_to_be_replayed(penstock: CommandLine) -> None:
+    async with Penstock.connect(penstock.url) as app:
+        accounts = app.bus("accounts", group="ledger", partitions=1, ordering="key", retry=Retry(attempts=1))
+
+        @accounts.on(dict)
+        async def fail(event: Delivery[dict[str, int]]) -> None:
+            app.stop()
+            raise Reject("no use")
+
+        message = await accounts.publish({"n": 1}, key="k")
+        await app.run(accounts)
+    command = ("dead", "replay", "accounts:p0", "--all")
+    tried = await asyncio.to_thread(penstock, *command, code=5)
+    why = "reader 'ledger' reads in sequence, where it has no place any more: publish it again"
+    assert tried.out == f"Would leave 1 dead letter as it is: {why}\n"
+    assert why in (await asyncio.to_thread(penstock, *command, "--yes", code=1)).err
+    words = ("dead", "edit", "accounts:p0", message.id, "--body", "{}")
+    for yes in ((), ("--yes",)):
+        assert why in await asyncio.to_thread(penstock.refused, *words, *yes, code=2)
+
+
+def test_topics_that_cannot_be_looked_at_are_told_of(penstock: CommandLine, client: redis.Redis) -> None:
+    bury(penstock, "mail", [1])
+    client.set(keys.cursors("orders"), "x")
+    done = penstock("dead", "ls")
+    assert (done.out, "'orders' could not be looked at" in done.err) == ("", True)
 
 
 def test_a_purge_is_tried_first_and_then_done(penstock: CommandLine, client: redis.Redis) -> None:

@@ -90,6 +90,21 @@ async def test_a_group_that_never_read_keeps_the_whole_topic(
     assert admin.xlen(topic) == 1000
 
 
+async def test_a_group_of_others_that_is_called_as_ours_holds_the_horizon_and_is_seen(
+    backend: RedisBackend, topic: str, admin: "redis.Redis"
+) -> None:
+    ids = await publish(backend, topic, 500)
+    admin.xgroup_create(topic, keys.OWN_GROUP, ids[99])
+    await backend.create_group(topic, "g")
+    await backend.settle(topic, "g", "c", done=await backend.read_new(topic, "g", "c", 500, NOW))
+    for _ in range(2):  # before and after somebody has given the stream its epoch, in that very group
+        assert (await trim_all(backend, topic)).pin == Pin("group", keys.OWN_GROUP)
+        assert [group.name for group in (await Overview(backend).topic(topic)).groups] == ["g", keys.OWN_GROUP]
+        assert (await backend.watch(topic, "g")).epoch is not None
+    assert len(admin.xreadgroup(keys.OWN_GROUP, "c", {topic: ">"})[0][1]) == 400
+    assert ids[100:] == [id.decode() for id, _ in admin.xrange(topic, ids[100])]
+
+
 async def test_a_durable_cursor_holds_the_horizon_too(backend: RedisBackend, topic: str, admin: "redis.Redis") -> None:
     await backend.create_group(topic, "g")
     ids = await publish(backend, topic)

@@ -1,5 +1,6 @@
 """`penstock dead`: what groups gave up, to look at, to try again, or to throw away."""
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,6 +14,7 @@ from penstock.cli.letters import (
     ALL,
     COLUMNS,
     Chosen,
+    Meant,
     Which,
     by_group,
     check_there,
@@ -121,16 +123,25 @@ def replay(
     """
     found = _meant(topic, ids, which, everything, dialect, server)
     if not yes:
-        only_tried(*(f"deliver {amount(count, 'dead letter')} of {topic!r} to {one}" for one, count in by_group(found)))
-    report = _replayed(topic, found, rate, server)
+        only_tried(*_would_replay(topic, found))
+    for group in sorted(found.absent & set(found.replayable.values())):
+        warn(f"{topic!r} has no group {group!r}: what it is given waits until one of its workers runs")
+    report = _replayed(topic, found.groups, rate, server)
     facts = {"replay_id": report.replay_id, "matched": report.matched, "replayed": report.replayed, "gone": report.gone}
     print_one(facts | {"refused": len(report.refused)}, output)
     for id, reason in list(report.refused.items())[:_MOST_REASONS]:
         warn(f"{id} stays a dead letter: {reason}")
     if report.refused:
-        raise TopicError(
-            f"{amount(len(report.refused), 'dead letter')} of {topic!r} cannot be replayed: edit or purge them"
-        )
+        raise TopicError(f"{amount(len(report.refused), 'dead letter')} of {topic!r} cannot be replayed")
+
+
+def _would_replay(topic: str, found: Meant) -> Iterator[str]:
+    for group, count in by_group(found.replayable):
+        yield f"deliver {amount(count, 'dead letter')} of {topic!r} to {group}"
+    for group in sorted(found.absent & set(found.replayable.values())):
+        yield f"have them wait until a worker of group {group!r} runs, which {topic!r} does not have now"
+    for why, count in Counter(found.unfit.values()).most_common(_MOST_REASONS):
+        yield f"leave {amount(count, 'dead letter')} as {'it is' if count == 1 else 'they are'}: {why}"
 
 
 def purge(
@@ -158,31 +169,31 @@ def purge(
     found = _meant(topic, ids, which, everything, dialect, server)
     if not yes:
         only_tried(
-            *(f"destroy {amount(count, 'dead letter')} of {topic!r}, of {one}" for one, count in by_group(found))
+            *(f"destroy {amount(count, 'dead letter')} of {topic!r}, of {one}" for one, count in by_group(found.groups))
         )
-    print_one({"topic": topic, "purged": _purged(topic, found, server)}, output)
+    print_one({"topic": topic, "purged": _purged(topic, found.groups, server)}, output)
 
 
-def _meant(
-    topic: str, ids: tuple[str, ...], which: Which, everything: bool, dialect: DialectName, server: At
-) -> dict[str, str]:
-    """Those that the command line means, which it has to say: letter id → group. Every id is one, and there is one."""
+def _meant(topic: str, ids: tuple[str, ...], which: Which, everything: bool, dialect: DialectName, server: At) -> Meant:
+    """Those that the command line means, which it has to say. Every id is one, and there is one."""
     if not ids and which.is_any and not everything:
         raise UsageError("say which dead letters: by their ids, by an option such as --group, or --all.")
     if everything and (ids or not which.is_any):
         raise UsageError("--all means every dead letter of the topic: leave out ids and what else chooses.")
 
-    async def look(app: "Penstock") -> dict[str, str]:
-        found: dict[str, str] = {}
+    async def look(app: "Penstock") -> Meant:
+        found = Meant()
         missing = dict.fromkeys(canonical(id) or id for id in ids)
         async for letter in matching(letters_of(app, topic, dialect), ids, which):
-            found[letter.letter_id] = letter.group
+            found.add(letter)
             missing.pop(letter.letter_id, None)
             missing.pop(letter.id or "", None)
-        if missing or not found:
+        if missing or not found.groups:
             await check_there(app, topic)
             names = ", ".join(list(missing)[:_MOST_REASONS]) or "of this kind"
             raise NotThereError(f"topic {topic!r} has no dead letter {names}: penstock dead ls lists those there are")
+        there = {group.name for group in (await app.backend.inspect(topic)).groups}
+        found.absent.update(set(found.groups.values()) - there)
         return found
 
     return ask(server, look)
@@ -191,7 +202,11 @@ def _meant(
 async def _counted(app: "Penstock") -> list[dict[str, Any]]:
     from penstock.overview import Overview
 
-    return [{"topic": topic.name, "dead": topic.dead} for topic in await Overview(app.backend).topics() if topic.dead]
+    topics = await Overview(app.backend).topics()
+    for topic in topics:
+        if topic.problem is not None:
+            warn(f"{topic.name!r} could not be looked at: {topic.problem}")
+    return [{"topic": topic.name, "dead": topic.dead} for topic in topics if topic.dead]
 
 
 async def _listed(app: "Penstock", topic: str, dialect: DialectName, which: Which, most: int) -> list[dict[str, Any]]:

@@ -77,6 +77,8 @@ def edit(
     letter = ask(server, lambda app: the_one(app, topic, id, group, spoken))
     if dialect is None:
         _check_native(letter)
+    if (why := letter.unfit(edited=True)) is not None:
+        raise UsageError(f"dead letter {letter.letter_id} of {topic!r} cannot be edited: {why}.")
     former, is_plain = _body_of(letter, spoken)
     if given is not None:
         changed = given if is_plain else json_of(given)

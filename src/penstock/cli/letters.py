@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from cyclopts import Parameter
@@ -54,6 +54,29 @@ class Which:
             and (self.since is None or letter.last >= self.since)
             and (self.until is None or letter.last < self.until)
         )
+
+
+@dataclass
+class Meant:
+    """Dead letters that somebody means."""
+
+    groups: dict[str, str] = field(default_factory=dict)
+    """Which group gave each up, by letter id."""
+
+    unfit: dict[str, str] = field(default_factory=dict)
+    """Why some cannot be replayed, by letter id."""
+
+    absent: set[str] = field(default_factory=set)
+    """Which of those groups the topic does not have."""
+
+    def add(self, letter: "Letter") -> None:
+        self.groups[letter.letter_id] = letter.group
+        if (why := letter.unfit()) is not None:
+            self.unfit[letter.letter_id] = why
+
+    @property
+    def replayable(self) -> dict[str, str]:
+        return {id: group for id, group in self.groups.items() if id not in self.unfit}
 
 
 Chosen: TypeAlias = Annotated[Which, Parameter(name="*")]

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from penstock.backend import entry as stored
 from penstock.backend.base import StreamBackend
+from penstock.backend.unfit import unfit
 from penstock.delivery.editing import edited
 from penstock.errors import ConfigurationError, MalformedError
 from penstock.events import Listeners, Replayed
@@ -21,7 +22,6 @@ from penstock.message.ids import canonical, foreign_id, new_id
 from penstock.message.wire import Wire
 
 _PAGE = 100
-_OF_NO_GROUP = "it died before any group had it, or its record cannot be read: publish it again"
 
 
 class Letter(Struct, frozen=True):
@@ -60,6 +60,10 @@ class Letter(Struct, frozen=True):
     """Its own place among the dead letters."""
 
     stored: stored.Letter
+
+    def unfit(self, *, edited: bool = False) -> str | None:
+        """Why it cannot be given back to its group, if so; if `edited`, with another body."""
+        return unfit(self.stored, edited=edited)
 
 
 Where: TypeAlias = Callable[[Letter], bool]
@@ -132,6 +136,7 @@ class DeadLetters:
         async for topic, letters in self._chosen(ids, where, page=_PAGE if rate is None else _page_at(rate)):
             matched += len(letters)
             if dry_run:
+                refused |= {one.id or one.letter_id: why for one in letters if (why := one.unfit())}
                 continue
             await asyncio.sleep(pause)
             for group, some in groupby(letters, attrgetter("group")):
@@ -185,7 +190,7 @@ class DeadLetters:
         """What became of letters of one group; those that were refused are named by their message's id, if any."""
         names = {one.letter_id: one.id or one.letter_id for one in letters}
         if not group:
-            return stored.Replayed(refused=dict.fromkeys(names.values(), _OF_NO_GROUP))
+            return stored.Replayed(refused={names[one.letter_id]: one.unfit() or "" for one in letters})
         written = [one.stored for one in letters]
         done = await self._backend().replay_dead(topic, group, written, replay_id, contents)
         if done.ok:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from penstock.backend import keys
-from penstock.backend.entry import DeadLetter, DeadRecord, Letter, Replayed
+from penstock.backend.entry import DeadLetter, Letter, Replayed
 from penstock.backend.parcel import dead_fields, open_letter, replayed_record
 from penstock.backend.redis.links import Word
 from penstock.backend.redis.scripts import load
@@ -17,7 +17,7 @@ from penstock.backend.redis.verbs import (
     range_bound,
     whole_number,
 )
-from penstock.backend.turn import IN_SEQUENCE
+from penstock.backend.unfit import unfit
 from penstock.message import fields
 
 _FIRST_PAGE = 10
@@ -120,11 +120,11 @@ class Letters(Verbs):
         replay_id: str,
         edited: Mapping[str, Sequence[bytes]],
     ) -> list[bytes]:
-        args: list[Word] = [group, fields.DELIVERY, *self._trail_words(topic)]
+        args: list[Word] = [group, fields.DELIVERY, *self._trail_words(topic), keys.note_field(topic, group)]
         for letter in letters:
             content = edited.get(letter.id, ())
             args += [letter.id, replayed_record(letter, replay_id), len(content), *content]
-        names = [self._dead(topic), keys.retry(topic, group), keys.steals(topic, group)]
+        names = [self._dead(topic), keys.retry(topic, group), keys.steals(topic, group), keys.groups(topic)]
         doing = f"cannot replay dead letters ({len(letters)}) of {topic!r} for group {group!r}"
         # Safe to send again: what the first try has moved is gone from the dead letters.
         verdicts: list[bytes] = await self._links.repeatable_script(doing, load("replay"), names, *args)
@@ -137,23 +137,8 @@ class Letters(Verbs):
 def _refusal(letter: Letter, topic: str, group: str, *, edited: bool) -> str | None:
     """Why this letter cannot go back to the group, or None if it can: if `edited`, with other fields than its own."""
     record = letter.record
-    if letter.broken is not None:
-        return f"it cannot be opened: {letter.broken}"
-    if record.topic != topic:
+    if letter.broken is None and record.topic != topic:
         return f"it died on topic {record.topic!r}, not on {topic!r}"
-    if record.group != group:
+    if letter.broken is None and record.group != group:
         return f"group {record.group!r} gave it up, not {group!r}: replay it for that group"
-    if IN_SEQUENCE.items() <= record.details.items():
-        return f"reader {group!r} reads in sequence, where it has no place any more: publish it again"
-    return None if edited else _lack(record)
-
-
-def _lack(record: DeadRecord) -> str | None:
-    """Why its own fields are none that could be delivered, if so."""
-    if record.unopened:
-        return "what it holds is no message: it was put aside in a form that nobody can open"
-    if record.lost:
-        return "it was trimmed or deleted before it was settled: only its id is left"
-    if record.packed:
-        return "it has more fields than an entry of the retry stream can have"
-    return None
+    return unfit(letter, edited=edited)

@@ -45,7 +45,9 @@ local time = redis.call('TIME')
 local known, names = rows_by_name(topic)
 local stream, epoch, others = {}, '', {}
 for _, name in ipairs(names) do
-  if name ~= ARGV[1] then others[#others + 1] = name end
+  -- Ours stands at the largest id. If another program has a group of that name, it is one as any other.
+  local last = known[name]['last-delivered-id']
+  if name ~= ARGV[1] or last ~= '18446744073709551615-18446744073709551615' then others[#others + 1] = name end
 end
 if known[ARGV[1]] then
   for _, row in ipairs(redis.call('XINFO', 'CONSUMERS', topic, ARGV[1])) do

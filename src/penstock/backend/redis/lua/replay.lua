@@ -1,12 +1,13 @@
 #!lua
 -- Give dead letters back to the group that gave them up.
--- KEYS  dead, retry, steals
+-- KEYS  dead, retry, steals, groups
 -- ARGV  group, field of the bookkeeping, the trail: how keys of records begin ('': none are kept), the lane, how long they
---       last in ms; then per letter: its id, the bookkeeping, how many words follow, and so many: the fields it is to have
+--       last in ms; the group's field in groups; then per letter: its id, the bookkeeping, how many words follow, and so many: the fields it is to have
 --       instead of its own; none, as a rule
 -- Gives one verdict per letter: '' if it is on the retry stream now, 'gone', or why it could not be written there.
 -- Keeps every letter in exactly one place: the copy, of the stored bytes themselves unless others are given, is on the
 -- retry stream before the letter is deleted, in one step. One that cannot be written stays what it is and harms no other.
+-- The group is noted, so that whoever looks for what waits finds it though the group was removed.
 local dead, retry, group = KEYS[1], KEYS[2], ARGV[1]
 for _, key in ipairs({dead, retry}) do
   local kind = redis.call('TYPE', key).ok
@@ -27,9 +28,10 @@ local function ready()
   local created = redis.pcall('XGROUP', 'CREATE', retry, group, '0', 'MKSTREAM') -- BUSYGROUP, as a rule
   -- A new group on a stream that was there delivers again what readers of the old one may still hold.
   if known and not created.err then redis.call('DEL', KEYS[3]) end
+  redis.pcall('HSETNX', KEYS[4], ARGV[6], '{}')
   return true
 end
-local is_ready, verdicts, i = false, {}, 6
+local is_ready, verdicts, i = false, {}, 7
 while i <= #ARGV do
   local letter = redis.call('XRANGE', dead, ARGV[i], ARGV[i])[1]
   local verdict, words = 'gone', tonumber(ARGV[i + 2])

@@ -37,7 +37,8 @@ end
 for _, facts in ipairs(redis.call('XINFO', 'GROUPS', stream)) do
   local group = {}
   for i = 1, #facts, 2 do group[facts[i]] = facts[i + 1] end
-  if group['name'] ~= ARGV[3] then
+  -- Ours stands at the largest id. If another program has a group of that name, it needs what it has not read.
+  if group['name'] ~= ARGV[3] or group['last-delivered-id'] ~= '18446744073709551615-18446744073709551615' then
     -- Both: a group that was moved back is to be given entries before the oldest one that it holds.
     hold(group['last-delivered-id'], 'group', group['name'])
     if group['pending'] > 0 then
