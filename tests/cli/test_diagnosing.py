@@ -75,7 +75,7 @@ def test_people_are_told_in_blocks_with_what_is_wrong_first(penstock: CommandLin
 
 
 def test_only_rules_that_there_are_can_be_skipped(penstock: CommandLine) -> None:
-    assert "there is no rule 'nonsense': there are dead-cursor, dead-group, disk" in penstock.refused(
+    assert "there is no rule 'nonsense': there are cluster, dead-cursor, dead-group, disk" in penstock.refused(
         "doctor", "--skip", "nonsense", code=2
     )
     for rule in DOCTORS:
@@ -435,6 +435,23 @@ def test_check_finds_what_does_not_hold_and_is_content_with_the_rest(
     assert (
         penstock("check", "orders", "--sample", "1", code=1).rows[0]["what"] == "1 entry is no message, of 4 looked at"
     )
+
+
+def test_check_says_what_to_name_instead_of_a_queue_or_a_divided_topic(penstock: CommandLine) -> None:
+    async def divided(app: Penstock) -> None:
+        await app.bus("moves", group="g", partitions=3, ordering="key").publish({}, key="k")
+
+    penstock("job", "enqueue", "images", "{}")
+    prepared(penstock, divided)
+    for name, instead in (
+        ("images", "one of its lanes, {images}:normal"),
+        ("moves", "one of its partitions, moves:p0"),
+    ):
+        refused = penstock.refused("check", name, code=3)
+        assert instead in refused
+        assert refused == penstock.refused("topic", "info", name, code=3)
+    prepared(penstock, orders)
+    assert penstock.refused("check", "oders", code=3).endswith("; did you mean 'orders'?\n")
 
 
 def test_check_reads_a_topic_in_the_way_it_is_written(penstock: CommandLine, client: redis.Redis) -> None:

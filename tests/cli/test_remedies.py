@@ -15,6 +15,7 @@ from penstock.backend import keys
 from penstock.backend.entry import Park
 from penstock.cli.main import app as command_line
 from penstock.message.message import Message
+from penstock.message.wire import Wire
 from tests.support.command_line import CommandLine
 
 NOW = timedelta(0)
@@ -156,6 +157,42 @@ def test_poison(penstock: CommandLine) -> None:
         see = commands(row)[0]
         assert penstock(*see).rows[0]["body"] == {"n": n}
     mend(penstock, "poison", "why", "orders")
+
+
+def test_an_entry_that_was_begun_too_often_is_forgotten_when_it_is_marked_as_done(
+    penstock: CommandLine, client: redis.Redis
+) -> None:
+    """Its start-marks would be there for ever: nobody comes to it any more."""
+
+    async def begun(app: Penstock) -> str:
+        (id, *_) = await held(app, 1)
+        (entry,) = await app.backend.reclaim_idle("orders", "g", "c", NOW, 1)
+        await app.backend.mark_start(entry, "g", "c")  # type: ignore[arg-type] - it is not malformed
+        return id
+
+    id = prepared(penstock, begun)
+    assert client.hlen(keys.starts("orders", "g")) == 1
+    penstock("group", "ack", "orders", "g", id, "--yes")
+    assert client.hlen(keys.starts("orders", "g")) == 0
+
+
+def test_unreadable(penstock: CommandLine) -> None:
+    """That a sequence is written in another way is no fault, and whoever knows in which way sees that all is well."""
+
+    async def changes(app: Penstock) -> None:
+        app.use_wire("orders", Wire("cloudevents"))
+        async with app.changes("orders", of=dict, reader="ledger") as changes:
+            await changes.publish({"n": 1})
+            await changes.recv()
+
+    prepared(penstock, changes)
+    asked = penstock(*DOCTOR)
+    assert {row["level"] for row in asked.rows} == {"note"}
+    (row,) = told(penstock, "unreadable", *DOCTOR)
+    words = ["cloudevents" if word == "DIALECT" else word for word in shlex.split(row["remedy"])[1:]]
+    assert told(penstock, "poison", *words) == []
+    (row,) = told(penstock, "poison", *words[:2])
+    assert "ask again with --dialect" in row["besides"]
 
 
 def test_dead_group(penstock: CommandLine) -> None:

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from penstock import Change, ChangeOptions, Delivery, JobOptions, Priority, Retry
+from penstock import Delivery, JobOptions, Priority, Retry
 from penstock.backend import keys
 from penstock.diagnosis.case import Patience
 from penstock.diagnosis.diagnosis import REASONS, Diagnosis
 from penstock.diagnosis.finding import Finding
-from penstock.errors import ChangeMessageError, GroupMissingError
+from penstock.errors import GroupMissingError
 from penstock.message.message import Message
 from tests.support.stage import Stage
 
@@ -211,43 +211,6 @@ def pending(stage: Stage) -> list[dict[str, Any]]:
 
 
 @BOTH
-async def test_a_message_that_stops_a_sequence_is_told_of(stage: Stage) -> None:
-    first, _ = await fill(stage, 2, group="other")
-    options = ChangeOptions(retry=Retry(attempts=2, initial=timedelta(milliseconds=5), jitter=False))
-    tried: list[str] = []
-    async with stage.app.changes(stage.topic, of=dict, reader="ledger", options=options) as changes:
-
-        async def handle(change: Change[Any]) -> None:
-            tried.append(change.entry_id)
-            raise ValueError("cannot be booked")
-
-        serving = asyncio.create_task(changes.each(handle))
-        await stage.until(lambda: len(tried) == 2)
-        found = await why(stage, group="ledger")
-        assert "nobody-reads" not in found
-        assert found["poison"].evidence == (f"entry {first}",)
-        assert "failed" in found["poison"].what
-        await changes.aclose()
-        await asyncio.wait([serving])
-    finding = (await why(stage, group="ledger"))["nobody-reads"]
-    assert "nobody has the turn" in finding.what
-    assert finding.evidence[0] == "its last holder gave it up", "when, nobody has noted"
-
-
-@BOTH
-async def test_an_entry_that_a_sequence_cannot_read_is_told_of(stage: Stage) -> None:
-    async with stage.app.changes(stage.topic, reader="ledger") as changes:
-        await changes.publish({"n": 1})
-        await (await changes.recv()).ack()
-        bad = stage.add_raw({"payload": "{not json"})
-        with pytest.raises(ChangeMessageError):
-            await changes.recv()
-        finding = (await why(stage, group="ledger"))["poison"]
-        assert finding.what.startswith("the next entry in sequence cannot be read")
-        assert f"entry {bad}" in finding.evidence[0]
-
-
-@BOTH
 async def test_a_group_whose_entries_were_trimmed_is_told_of(stage: Stage) -> None:
     ids = await fill(stage, 10)
     backend = stage.app.backend
@@ -258,6 +221,14 @@ async def test_a_group_whose_entries_were_trimmed_is_told_of(stage: Stage) -> No
     finding = (await why(stage))["trimmed"]
     assert finding.what.startswith("5 entries were trimmed before the group was given them")
     assert finding.evidence == (f"it stands at {ids[1]}; the oldest entry is {ids[7]}",)
+
+
+@BOTH
+async def test_entries_that_were_deleted_behind_the_place_of_a_group_are_not_called_trimmed(stage: Stage) -> None:
+    ids = await fill(stage, 10)
+    await stage.app.backend.read_new(stage.topic, "g", "c", 2, NOW)
+    stage.admin.xdel(stage.topic, *ids[4:])
+    assert "trimmed" not in await why(stage)
 
 
 @BOTH
@@ -338,6 +309,31 @@ async def test_a_low_lane_that_waits_behind_urgent_jobs_is_told_of(stage: Stage)
         leave.set()
         await stage.all_done(queue)
     assert "starved" not in await why(stage, queue.topics[2], "workers")
+
+
+@BOTH
+async def test_a_low_lane_that_is_paused_is_not_called_starved(stage: Stage) -> None:
+    queue = stage.jobs()
+    for priority in (Priority.HIGH, Priority.LOW):
+        await queue.enqueue(Message({}, type="mail"), priority=priority)
+        await stage.app.backend.create_group(queue.lanes[priority], "workers")
+    low = queue.lanes[Priority.LOW]
+    assert "starved" in await why(stage, low, "workers")
+    await stage.app.backend.pause(low, "workers")
+    assert set(await why(stage, low, "workers")) == {"paused"}
+
+
+@BOTH
+async def test_a_lane_that_comes_after_others_is_not_called_behind(stage: Stage) -> None:
+    """Whether its workers keep up is seen at the lane that comes first."""
+    seconds, _ = stage.admin.time()
+    for priority, told in ((Priority.HIGH, {"behind"}), (Priority.LOW, set[str]())):
+        lane = stage.jobs().lanes[priority]
+        for number in range(2):
+            stage.admin.xadd(lane, {"payload": "{}"}, id=f"{1000 * (seconds - 600)}-{number + 1}")
+        await stage.app.backend.create_group(lane, "workers")
+        await stage.app.backend.read_new(lane, "workers", "c", 1, NOW)
+        assert set(await why(stage, lane, "workers", Patience())) - {"starved"} == told
 
 
 @BOTH

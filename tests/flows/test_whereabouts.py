@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import asdict
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -18,6 +18,7 @@ from penstock.diagnosis import message_rules
 from penstock.lake.trace import Event, Trace
 from penstock.message.ids import new_id
 from penstock.message.message import Message
+from penstock.message.times import EPOCH
 from penstock.message.wire import Wire
 from penstock.whereabouts.sighting import Unclear
 from penstock.whereabouts.whereabouts import _Look, whereabouts
@@ -270,6 +271,33 @@ async def test_an_entry_that_is_read_and_fails_while_it_is_looked_for_is_in_one_
 
     meanwhile(monkeypatch, stage.topic, after=failed)
     assert [detail[:20] for detail in said(await look(stage, receipt.id), "g")] == ["waits for a retry at"]
+
+
+def server_time(stage: Stage) -> datetime:
+    seconds, microseconds = stage.admin.time()
+    return EPOCH + timedelta(seconds=seconds, microseconds=microseconds)
+
+
+@BOTH
+async def test_a_message_that_dies_between_the_looks_at_what_is_held_and_what_is_dead_is_dead_alone(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend, dead = stage.app.backend, _Look._dead
+    await backend.create_group(stage.topic, "g")
+    receipt = await stage.app.bus(stage.topic).publish({})
+    held = await backend.read_new(stage.topic, "g", "c", 1, NOW)
+    assert said(await look(stage, receipt.id), "g")[0].startswith("being handled by consumer c")
+
+    async def die(self: _Look) -> AsyncIterator[Any]:
+        if held and self.topic == stage.topic:
+            seen = self.facts.now
+            await stage.until(lambda: server_time(stage) - seen > timedelta(milliseconds=1))  # its letter tells no less
+            await backend.settle(stage.topic, "g", "c", dead=[DeadLetter(held.pop(), "never")])
+        async for one in dead(self):
+            yield one
+
+    monkeypatch.setattr(_Look, "_dead", die)
+    assert [event.what for event in await look(stage, receipt.id) if event.group] == ["dead"]
 
 
 @BOTH

@@ -24,7 +24,10 @@ class ServerFacts(Struct, frozen=True, kw_only=True):
     """Of a replica: it is in touch with its primary. True for a primary."""
 
     replicas: int
-    """Of a primary: how many are connected."""
+    """Of a primary: how many are connected, though they may have been silent for long."""
+
+    good_replicas: int | None
+    """How many of them answered in time; None if the server takes writes whatever they do."""
 
     is_cluster: bool
     used_memory: int

@@ -5,8 +5,10 @@ from typing import TYPE_CHECKING
 from penstock.cli.dialects import Dialect
 from penstock.cli.findings import print_findings
 from penstock.cli.given import Count
+from penstock.cli.looking import absent
 from penstock.cli.printing import Form
 from penstock.cli.servers import HERE, At, ask
+from penstock.errors import GroupMissingError
 
 if TYPE_CHECKING:
     from penstock.app import Penstock
@@ -34,7 +36,12 @@ def check(
 
         names = list(topics) or await app.backend.topics()
         diagnosis = Diagnosis(app.backend.speaking({name: Wire(dialect) for name in names}))
-        found = [one for name in names for one in await diagnosis.check(name, sample, known=not topics)]
+        found: list[Finding] = []
+        for name in names:
+            try:
+                found += await diagnosis.check(name, sample, known=not topics)
+            except GroupMissingError:
+                raise await absent(app, name) from None
         return len(names), found
 
     count, found = ask(server, look)

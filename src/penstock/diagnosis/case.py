@@ -9,6 +9,7 @@ from penstock.backend.entry import FetchedEntry, Held
 from penstock.backend.facts import Awaited, GroupFacts, TopicFacts, position
 from penstock.backend.parcel import Record
 from penstock.backend.sighting import Consumer, Turn
+from penstock.diagnosis.finding import place
 from penstock.options import LEASE, check_duration
 from penstock.overview import oldest_unsettled
 
@@ -73,12 +74,23 @@ class GroupCase(Struct, frozen=True):
     """If the topic is a lane of a queue: the lanes that come first."""
 
     @property
+    def subject(self) -> str:
+        """As findings name it."""
+        return place(self.topic.topic, self.facts.name)
+
+    @property
     def topic(self) -> TopicFacts:
         return self.facts.topic
 
     @property
     def now(self) -> datetime:
         return self.topic.now
+
+    @property
+    def failures(self) -> int:
+        """Of a reader in sequence: how often the entry that it comes to next has failed."""
+        turn, id = self.turn, self.facts.next_id
+        return turn.failures if turn is not None and id is not None and turn.failed_id == id else 0
 
     @property
     def is_due(self) -> bool:

@@ -20,8 +20,8 @@ from penstock.errors import ConfigurationError, GroupMissingError, TopicError
 from penstock.overview import group_missing, resembling
 
 DOCTORS = (
-    *("eviction", "persistence", "disk", "memory", "timeouts", "replication", "version", "settings"),
-    *("topic", "owner-dead", "ghosts", "poison", "trimmed", "spark-trimmed", "paused", "nobody-reads"),
+    *("eviction", "persistence", "disk", "memory", "timeouts", "replication", "cluster", "version", "settings"),
+    *("topic", "owner-dead", "ghosts", "poison", "unreadable", "trimmed", "spark-trimmed", "paused", "nobody-reads"),
     *("dead-group", "dead-cursor", "idle-consumers", "untrimmed"),
 )
 """The rules that `doctor` has findings of."""
@@ -77,7 +77,7 @@ class Diagnosis:
             return await self._case(facts, await self._missing(facts, group))
 
         server = await self._backend.server()
-        found = [finding for rule in server_rules.REFUSES_WRITES for finding in rule(server)]
+        found = [finding for rule in server_rules.RULES for finding in rule(server) if finding.refuses_writes]
         cases = [case for case in await in_turn(await streams_of(self._backend, topic), seen) if case.is_there]
         if not cases:
             raise await self._nothing(topic, group)

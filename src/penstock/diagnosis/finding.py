@@ -1,7 +1,7 @@
 """What a rule says."""
 
 import shlex
-from typing import Literal
+from typing import Literal, Self
 
 from msgspec import Struct
 
@@ -32,6 +32,26 @@ class Finding(Struct, frozen=True, kw_only=True):
     """What to know about the remedy, and what else can be done."""
 
     level: Level = "wrong"
+    refuses_writes: bool = False
+    """While it is so, the server takes nothing, or nothing new: no topic gets on."""
+
+    @classmethod
+    def of(
+        cls,
+        subject: str,
+        rule: str,
+        what: str,
+        *evidence: str,
+        remedy: str,
+        besides: str = "",
+        level: Level = "wrong",
+        refuses_writes: bool = False,
+    ) -> Self:
+        """The same, with the evidence line by line."""
+        return cls(
+            rule=rule, subject=subject, what=what, evidence=evidence, remedy=remedy, besides=besides, level=level,
+            refuses_writes=refuses_writes,
+        )  # fmt: skip
 
 
 def place(topic: str, group: str | None = None) -> str:

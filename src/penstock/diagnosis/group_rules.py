@@ -7,7 +7,7 @@ from penstock.backend import keys
 from penstock.backend.entry import Held, Malformed
 from penstock.backend.facts import TopicFacts
 from penstock.diagnosis.case import GroupCase
-from penstock.diagnosis.finding import Finding, Level, amount, command, place
+from penstock.diagnosis.finding import Finding, amount, command
 from penstock.message.times import moment_text, span_text
 from penstock.overview import age_of, lag_of
 
@@ -27,7 +27,7 @@ RUN = "penstock run MODULE:APP"
 def paused(case: GroupCase) -> Iterator[Finding]:
     if case.facts.paused:
         what = "the group is paused: its workers read nothing"
-        yield _finding(case, "paused", what, _unread(case), remedy=_group(case, "resume"))
+        yield Finding.of(case.subject, "paused", what, _unread(case), remedy=_group(case, "resume"))
 
 
 def nobody_reads(case: GroupCase) -> Iterator[Finding]:
@@ -48,7 +48,7 @@ def nobody_reads(case: GroupCase) -> Iterator[Finding]:
         seen = [f"consumer {one.name} was last heard of {span_text(one.idle)} ago" for one in case.heard_of[:_NAMED]]
         seen = seen or ["the group has no consumers"]
     remedy = "start the Spark query of this group again" if facts.read_by == "cursor" else RUN
-    yield _finding(case, "nobody-reads", what, *seen, _unread(case), remedy=remedy)
+    yield Finding.of(case.subject, "nobody-reads", what, *seen, _unread(case), remedy=remedy)
 
 
 def owner_dead(case: GroupCase) -> Iterator[Finding]:
@@ -61,8 +61,8 @@ def owner_dead(case: GroupCase) -> Iterator[Finding]:
         # Who calls a shorter silence death means what was touched since, too.
         least = ("--idle", span_text(case.patience.quiet)) if case.patience.quiet < _CLAIMED else ()
         claim = _group(case, "claim", "--consumer", name, *least, "--yes")
-        yield _finding(
-            case,
+        yield Finding.of(
+            case.subject,
             "owner-dead",
             f"consumer {name} holds {amount(len(ids), 'entry', 'entries')} at least, and is dead or stuck",
             f"it was last heard of {span_text(silent[name])} ago",
@@ -76,8 +76,8 @@ def ghosts(case: GroupCase) -> Iterator[Finding]:
     """Entries that are pending and were deleted or trimmed: no reader can ever be given them."""
     gone = case.ghosts
     if gone:
-        yield _finding(
-            case,
+        yield Finding.of(
+            case.subject,
             "ghosts",
             f"{amount(len(gone), 'pending entry', 'pending entries')} at least, of those looked at, are not in the"
             " stream any more: somebody trimmed or deleted them before they were settled",
@@ -93,8 +93,8 @@ def poison(case: GroupCase) -> Iterator[Finding]:
     for one in [one for one in case.suspects if one.begun >= _BEGUN_TOO_OFTEN][:_NAMED]:
         id, held = one.held.id, one.held
         failed = (f"{amount(one.failures, 'attempt')} before that failed",) if one.failures else ()
-        yield _finding(
-            case,
+        yield Finding.of(
+            case.subject,
             "poison",
             f"entry {id} was begun {amount(one.begun, 'time')} after its reader had died, and never settled: it may"
             " kill or stop whoever handles it",
@@ -105,24 +105,30 @@ def poison(case: GroupCase) -> Iterator[Finding]:
         )
 
 
-def stopped(case: GroupCase) -> Iterator[Finding]:
+def failing(case: GroupCase) -> Iterator[Finding]:
     """In sequence, all others wait behind the message that fails."""
-    turn, id = case.turn, case.facts.next_id
-    if turn is None or id is None:
-        return
-    if isinstance(case.head, Malformed):
-        what, reason = "the next entry in sequence cannot be read", f": {case.head.error.reason}"
-    elif turn.failures and turn.failed_id == id:
-        what, reason = f"the next message in sequence failed {amount(turn.failures, 'time')}", ""
-    else:
-        return
-    yield _finding(
-        case,
+    if case.failures and case.turn is not None:
+        what = f"the next message in sequence failed {amount(case.failures, 'time')}, and all others wait behind it"
+        yield _stopped(case, case.turn.failed_id, what, then="then mend its handler, or")
+
+
+def unreadable(case: GroupCase) -> Iterator[Finding]:
+    """In sequence, all others wait behind the entry that cannot be read; for who said how the topic is written."""
+    if isinstance(case.head, Malformed) and not case.failures:
+        what = "the next entry in sequence cannot be read, and all others wait behind it"
+        then = "if the topic has another wire format, ask again with --dialect; else"
+        yield _stopped(case, case.head.id, what, f": {case.head.error.reason}", then=then)
+
+
+def _stopped(case: GroupCase, id: str, what: str, reason: str = "", *, then: str) -> Finding:
+    give_up = f"give it up with changes.dead_letter({id!r}, reason)"
+    return Finding.of(
+        case.subject,
         "poison",
-        f"{what}, and all others wait behind it",
+        what,
         f"entry {id}{reason}",
         remedy=command("get", id, case.topic.topic),
-        besides=f"that shows it; then mend its handler, or give it up with changes.dead_letter({id!r}, reason)",
+        besides=f"that shows it; {then} {give_up}",
     )
 
 
@@ -134,8 +140,8 @@ def trimmed(case: GroupCase) -> Iterator[Finding]:
     seen = (f"it stands at {case.facts.last_delivered}; the oldest entry is {first or 'none, the topic is empty'}",)
     whose = "while Spark was stopped" if cursor else "before the group was given them"
     again = command("lake", "replay", "--lake", "DIR", "--id", "NAME", "--topic", case.topic.topic, "--yes")
-    yield _finding(
-        case,
+    yield Finding.of(
+        case.subject,
         "spark-trimmed" if cursor else "trimmed",
         f"{amount(case.lost, 'entry', 'entries')} were trimmed {whose}, by XTRIM, MAXLEN or a cut: Penstock's retention"
         " waits for every group",
@@ -153,8 +159,8 @@ def future(case: GroupCase) -> Iterator[Finding]:
         topic, retry = case.topic.topic, _group(case, "retry", "--yes")
         has_failed = case.parked is not None and case.parked.failed and case.parked.deliveries
         kinds = "it failed, was snoozed, or is scheduled" if keys.is_lane(topic) else "it failed, or was snoozed"
-        yield _finding(
-            case,
+        yield Finding.of(
+            case.subject,
             "retries-later",
             f"all that is left, {amount(facts.parked, 'delivery', 'deliveries')}, waits until it is due: {kinds}",
             f"the next is due at {moment_text(due)}, in {span_text(due - case.now)}",
@@ -174,8 +180,8 @@ def starved(case: GroupCase) -> Iterator[Finding]:
         return
     age = _age(case.facts.next_id, case)
     if age > case.patience.quiet:
-        yield _finding(
-            case,
+        yield Finding.of(
+            case.subject,
             "starved",
             f"this lane's oldest job has waited for {span_text(age)}, behind more urgent ones: lower lanes get one job"
             " in 16, no more",
@@ -194,8 +200,8 @@ def behind(case: GroupCase) -> Iterator[Finding]:
     )  # fmt: skip
     late = lag.seconds is not None and timedelta(seconds=lag.seconds) > case.patience.quiet
     if case.is_at_work and not case.facts.paused and late and not case.above:
-        yield _finding(
-            case,
+        yield Finding.of(
+            case.subject,
             "behind",
             "workers are at work, and do not keep up",
             _unread(case),
@@ -207,15 +213,8 @@ def behind(case: GroupCase) -> Iterator[Finding]:
 
 
 STUCK: Sequence[Rule] = (
-    paused, nobody_reads, owner_dead, ghosts, poison, stopped, trimmed, future, starved, behind,
+    paused, nobody_reads, owner_dead, ghosts, poison, failing, unreadable, trimmed, future, starved, behind,
 )  # fmt: skip
-
-
-def _finding(
-    case: GroupCase, rule: str, what: str, *evidence: str, remedy: str, besides: str = "", level: Level = "wrong"
-) -> Finding:
-    where = place(case.topic.topic, case.facts.name)
-    return Finding(rule=rule, subject=where, what=what, evidence=evidence, remedy=remedy, besides=besides, level=level)
 
 
 def _group(case: GroupCase, verb: str, *words: str) -> str:

@@ -12,7 +12,7 @@ from penstock.backend.entry import FetchedEntry, Letter, Malformed
 from penstock.backend.evidence import Books, Key, Parcel, ServerFacts
 from penstock.backend.facts import TopicFacts, position
 from penstock.diagnosis.case import GroupCase
-from penstock.diagnosis.finding import Finding, Level, amount, client_command, command, place
+from penstock.diagnosis.finding import Finding, amount, client_command, command
 from penstock.diagnosis.group_rules import RUN, ghosts
 from penstock.options import DeadLetterBounds
 from penstock.overview import age_of
@@ -47,8 +47,8 @@ Rule = Callable[[Ledger], Iterator[Finding]]
 
 def registry(ledger: Ledger) -> Iterator[Finding]:
     if not ledger.books.registered:
-        yield _finding(
-            ledger,
+        yield Finding.of(
+            ledger.facts.topic,
             "registry",
             "the topic is not registered: it is in no list, and retention does not know of it",
             remedy=command("topic", "adopt", ledger.facts.topic),
@@ -71,8 +71,8 @@ def types(topic: str, keys: Iterable[Key], server: ServerFacts) -> Iterator[Find
 
 def epochs(ledger: Ledger) -> Iterator[Finding]:
     if len(ledger.books.epochs) > 1:
-        yield _finding(
-            ledger,
+        yield Finding.of(
+            ledger.facts.topic,
             "epochs",
             "the stream has several epochs: losses cannot be told for certain",
             ", ".join(ledger.books.epochs),
@@ -86,12 +86,12 @@ def notes(ledger: Ledger) -> Iterator[Finding]:
     for name, readable in ledger.books.noted.items():
         if not readable:
             what = f"the note on group {name!r} cannot be read: after a loss it would begin at the first entry"
-            yield _finding(ledger, "notes", what, remedy="a running worker of that group writes it anew")
+            yield Finding.of(ledger.facts.topic, "notes", what, remedy="a running worker of that group writes it anew")
     for name in sorted((set(ledger.books.noted) | set(ledger.parked)) - names):
         left = len(ledger.parked.get(name, ())) + len(ledger.retries.get(name, ()))
         if left:
-            yield _finding(
-                ledger,
+            yield Finding.of(
+                ledger.facts.topic,
                 "orphans",
                 f"group {name!r} is gone, and {amount(left, 'delivery', 'deliveries')} at least of it wait for a retry",
                 remedy=RUN,
@@ -99,7 +99,9 @@ def notes(ledger: Ledger) -> Iterator[Finding]:
             )
     for name in sorted(ledger.books.paused - names):
         what = f"group {name!r} is paused and does not exist: made again, it would read nothing"
-        yield _finding(ledger, "notes", what, remedy=command("group", "resume", ledger.facts.topic, name), level="note")
+        yield Finding.of(
+            ledger.facts.topic, "notes", what, remedy=command("group", "resume", ledger.facts.topic, name), level="note"
+        )
 
 
 def positions(ledger: Ledger) -> Iterator[Finding]:
@@ -119,15 +121,15 @@ def positions(ledger: Ledger) -> Iterator[Finding]:
             is_ahead = position(id) > last
         except ValueError:
             what = f"cursor {name!r} stands at {id!r}, which is no entry id: nothing is trimmed"
-            yield _finding(ledger, "positions", what, remedy=command(*reset, "earliest"))
+            yield Finding.of(ledger.facts.topic, "positions", what, remedy=command(*reset, "earliest"))
             continue
         if is_ahead:
             yield _ahead(ledger, f"cursor {name!r}", id, command(*reset, "latest"))
 
 
 def _ahead(ledger: Ledger, who: str, id: str, remedy: str, besides: str = "") -> Finding:
-    return _finding(
-        ledger,
+    return Finding.of(
+        ledger.facts.topic,
         "positions",
         f"{who} stands behind the end of the topic, and passes by what comes until then: the server fell back, or"
         " somebody moved it",
@@ -140,8 +142,8 @@ def _ahead(ledger: Ledger, who: str, id: str, remedy: str, besides: str = "") ->
 def entries(ledger: Ledger) -> Iterator[Finding]:
     broken = [entry for entry in ledger.entries if isinstance(entry, Malformed)]
     if broken:
-        yield _finding(
-            ledger,
+        yield Finding.of(
+            ledger.facts.topic,
             "entries",
             f"{amount(len(broken), 'entry is no message', 'entries are no messages')},"
             f" of {len(ledger.entries):,} looked at",
@@ -155,8 +157,9 @@ def retries(ledger: Ledger) -> Iterator[Finding]:
     for group, found in ledger.retries.items():
         broken = [entry for entry in found if isinstance(entry, Malformed) and not entry.lost]
         if broken:
-            yield _finding(
-                ledger, "retries", f"{amount(len(broken), 'retry is', 'retries are')} damaged, of group {group!r}",
+            yield Finding.of(
+                ledger.facts.topic, "retries",
+                f"{amount(len(broken), 'retry is', 'retries are')} damaged, of group {group!r}",
                 *(f"{one.id}: {one.error.reason}" for one in broken[:_NAMED]),
                 remedy="workers of the group put them to the dead letters",
             )  # fmt: skip
@@ -165,8 +168,9 @@ def retries(ledger: Ledger) -> Iterator[Finding]:
         reasons = [one.problem for one in waits if one.problem]
         reasons += ["the time it is due at is none" for one in waits if one.due is None]
         if reasons:
-            yield _finding(
-                ledger, "parked", f"{len(reasons):,} of the {whose} cannot be opened", *sorted(set(reasons)),
+            yield Finding.of(
+                ledger.facts.topic, "parked",
+                f"{len(reasons):,} of the {whose} cannot be opened", *sorted(set(reasons)),
                 remedy="they become dead letters when they are due",
             )  # fmt: skip
 
@@ -179,11 +183,11 @@ def dead_letters(ledger: Ledger) -> Iterator[Finding]:
         seen = (f"{one.id}: {one.broken}" for one in broken[:_NAMED])
         what = f"{amount(len(broken), 'dead letter')} cannot be opened"
         purge = command("dead", "purge", topic, *(one.id for one in broken[:_MENDED]), "--yes")
-        yield _finding(ledger, "dead", what, *seen, remedy=purge)
+        yield Finding.of(ledger.facts.topic, "dead", what, *seen, remedy=purge)
     age = age_of(ledger.letters[0].id, ledger.facts.now) if ledger.letters else None
     if ledger.facts.dead > bounds.max_entries + _DEAD_SLACK or (age or timedelta(0)) > bounds.keep + timedelta(days=1):
-        yield _finding(
-            ledger,
+        yield Finding.of(
+            ledger.facts.topic,
             "dead",
             "there are more dead letters, or older ones, than are to be kept: no worker bounds them",
             f"{ledger.facts.dead:,} of at most {bounds.max_entries:,}",
@@ -201,10 +205,3 @@ def pending(ledger: Ledger) -> Iterator[Finding]:
 RULES: Sequence[Rule] = (
     registry, epochs, notes, positions, entries, retries, dead_letters, pending,
 )  # fmt: skip
-
-
-def _finding(
-    ledger: Ledger, rule: str, what: str, *evidence: str, remedy: str, besides: str = "", level: Level = "wrong"
-) -> Finding:
-    where = place(ledger.facts.topic)
-    return Finding(rule=rule, subject=where, what=what, evidence=evidence, remedy=remedy, besides=besides, level=level)

@@ -1,12 +1,15 @@
 """Rules on the server: whether it keeps what it acknowledged, and whether it takes any more."""
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 from penstock.backend.evidence import ServerFacts
 from penstock.diagnosis.advisories import AS_OF, KNOWN
-from penstock.diagnosis.finding import Finding, Level, amount, client_command, command
+from penstock.diagnosis.finding import Finding, amount, client_command, command
 
 Rule = Callable[[ServerFacts], Iterator[Finding]]
+
+_finding = partial(Finding.of, "server")
 
 _RENEWAL_SECONDS = 10
 _NEARLY_FULL = 0.9
@@ -64,6 +67,7 @@ def disk(server: ServerFacts) -> Iterator[Finding]:
             "the server cannot write its append-only file, and refuses every change until it can",
             "INFO persistence: aof_last_write_status err",
             remedy="give the server's disk room, and see its log for the reason: it goes on by itself",
+            refuses_writes=True,
         )
     if not server.rewrite_ok:
         yield _finding(
@@ -76,12 +80,16 @@ def disk(server: ServerFacts) -> Iterator[Finding]:
         )
     if not server.snapshot_ok:
         stops = server.stops_without_snapshot
+        # Where none is taken by itself, one that was asked for and failed stops nothing.
+        refuses = stops is not False and server.snapshots != ""
+        then = f", and the server {'refuses' if stops else 'may refuse'} every change until one succeeds"
         yield _finding(
             "disk",
-            "the last snapshot failed" + (", and the server refuses every change until one succeeds" if stops else ""),
+            "the last snapshot failed" + (then if refuses else ""),
             f"INFO persistence: rdb_last_bgsave_status err; stop-writes-on-bgsave-error {_yes_or_no(stops)}",
             remedy=client_command(server, "BGSAVE"),
             besides=_WITH_ROOM,
+            refuses_writes=refuses,
         )
 
 
@@ -112,6 +120,7 @@ def memory(server: ServerFacts) -> Iterator[Finding]:
         besides=f"{_TO_LAST}; room at once, where every group has settled what is there: {room}; how long topics are,"
         f" and what holds them back: {command('ls')}",
         level="wrong" if what else "note",
+        refuses_writes=bool(what),
     )
 
 
@@ -144,23 +153,39 @@ def replication(server: ServerFacts) -> Iterator[Finding]:
             "this server is a replica: it takes no changes" + ("" if server.link_up else ", and has lost its primary"),
             f"role replica, link {'up' if server.link_up else 'down'}",
             remedy="connect to the primary: give its address with --url",
+            refuses_writes=True,
         )
     elif server.replicas and server.min_replicas == 0:
         yield _finding(
             "replication",
             "a failover may lose what no replica has yet, though it was acknowledged",
-            f"{server.replicas} connected replicas, min-replicas-to-write 0",
+            f"{amount(server.replicas, 'connected replica')}, min-replicas-to-write 0",
             remedy=_set(server, "min-replicas-to-write", "1"),
             besides=f"{_TO_LAST}; or publish with replicated(1) what must not be lost",
             level="note",
         )
-    elif server.min_replicas and server.replicas < server.min_replicas:
+    elif server.good_replicas is not None and server.good_replicas < (server.min_replicas or 1):
+        least = "unknown" if server.min_replicas is None else server.min_replicas
         yield _finding(
             "replication",
-            "too few replicas are connected: the server refuses every change",
-            f"{server.replicas} connected replicas, min-replicas-to-write {server.min_replicas}",
-            remedy="start the replicas",
+            "too few replicas answer in time: the server refuses every change",
+            f"{amount(server.replicas, 'connected replica')}, {server.good_replicas} of them in time,"
+            f" min-replicas-to-write {least}",
+            remedy="start the replicas, or see why those that are connected lag",
             besides=f"to go on without: {_set(server, 'min-replicas-to-write', '0')}",
+            refuses_writes=True,
+        )
+
+
+def cluster(server: ServerFacts) -> Iterator[Finding]:
+    """How many nodes there are is not asked: where this is the only one, all is well."""
+    if server.is_cluster:
+        yield _finding(
+            "cluster",
+            "this server is a node of a cluster: an app speaks to it alone, and what lies on another node is an error",
+            "cluster_enabled 1",
+            remedy="if there are other nodes, spread topics over several servers that are no cluster",
+            level="note",
         )
 
 
@@ -193,15 +218,7 @@ def settings(server: ServerFacts) -> Iterator[Finding]:
         )
 
 
-RULES: Sequence[Rule] = (eviction, persistence, disk, memory, timeouts, replication, version, settings)
-REFUSES_WRITES: Sequence[Rule] = (disk, memory, replication)
-"""Those that tell why nothing gets on at all."""
-
-
-def _finding(rule: str, what: str, *evidence: str, remedy: str, besides: str = "", level: Level = "wrong") -> Finding:
-    return Finding(
-        rule=rule, subject="server", what=what, evidence=evidence, remedy=remedy, besides=besides, level=level
-    )
+RULES: Sequence[Rule] = (eviction, persistence, disk, memory, timeouts, replication, cluster, version, settings)
 
 
 def _set(server: ServerFacts, name: str, value: str) -> str:

@@ -6,9 +6,10 @@ from datetime import datetime
 from msgspec import structs
 
 from penstock.backend import keys
+from penstock.backend.entry import Malformed
 from penstock.diagnosis.case import TopicCase
-from penstock.diagnosis.finding import Finding, Level, amount, command, place
-from penstock.diagnosis.group_rules import RUN, ghosts, nobody_reads, owner_dead, paused, poison, stopped, trimmed
+from penstock.diagnosis.finding import Finding, amount, command, place
+from penstock.diagnosis.group_rules import RUN, failing, ghosts, nobody_reads, owner_dead, paused, poison, trimmed
 from penstock.message.times import moment_text, span_text
 from penstock.overview import age_of, view
 
@@ -27,8 +28,8 @@ def dead_groups(case: TopicCase) -> Iterator[Finding]:
             name = group.facts.name
             remove = command("group", "rm", case.facts.topic, name, "--yes")
             resume = command("group", "resume", case.facts.topic, name)
-            yield _finding(
-                place(case.facts.topic, name),
+            yield Finding.of(
+                group.subject,
                 "dead-group",
                 f"nobody has read with this group for {span_text(silence)}, and it keeps the topic from being trimmed",
                 f"it needs everything from {group.facts.oldest_pending or group.facts.next_id} on;"
@@ -45,7 +46,7 @@ def dead_cursors(case: TopicCase) -> Iterator[Finding]:
         waited = age_of(id, case.facts.now)
         if waited is not None and waited > case.patience.abandoned:
             remove = command("cursor", "rm", case.facts.topic, name)
-            yield _finding(
+            yield Finding.of(
                 case.facts.topic,
                 "dead-cursor",
                 f"cursor {name!r} keeps the topic from being trimmed: the next entry for it is {span_text(waited)} old",
@@ -61,8 +62,8 @@ def idle_consumers(case: TopicCase) -> Iterator[Finding]:
     for group in case.groups:
         gone = [one for one in group.facts.consumers if not one.pending and one.idle > case.patience.abandoned]
         if gone:
-            yield _finding(
-                place(case.facts.topic, group.facts.name),
+            yield Finding.of(
+                group.subject,
                 "idle-consumers",
                 f"{amount(len(gone), 'consumer')} of this group hold nothing and were not heard of for long",
                 f"{gone[0].name}: {span_text(gone[0].idle)} ago",
@@ -83,7 +84,7 @@ def untrimmed(case: TopicCase) -> Iterator[Finding]:
         return
     trim = command("topic", "trim", facts.topic, "--keep", "1d", "--yes")
     why = "no group and no cursor reads this topic, so all of it is kept" if pin else "nobody trims this topic"
-    yield _finding(
+    yield Finding.of(
         facts.topic,
         "untrimmed",
         f"{why}: its oldest entry is {span_text(first)} old",
@@ -96,8 +97,28 @@ def untrimmed(case: TopicCase) -> Iterator[Finding]:
 def lost_and_left(case: TopicCase) -> Iterator[Finding]:
     """What is wrong with a group at any time, whether or not anybody waits for it."""
     for group in case.groups:
-        for rule in (owner_dead, ghosts, poison, stopped, trimmed):
+        for rule in (owner_dead, ghosts, poison, failing, trimmed):
             yield from rule(group)
+
+
+def unreadable(case: TopicCase) -> Iterator[Finding]:
+    """A sequence stands before an entry that cannot be read as the topic was looked at.
+
+    How topics are written, nobody has told: it may be a good message in another wire format. So nobody is advised to
+    give it up, and one that is not old yet is not spoken of: its reader may be about to take it.
+    """
+    for group in case.groups:
+        if isinstance(group.head, Malformed) and group.waited > case.patience.quiet and not group.failures:
+            yield Finding.of(
+                group.subject,
+                "unreadable",
+                "the next entry in sequence is no message in the native wire format: the topic may have another, or"
+                " the entry is broken, and all others wait behind it",
+                f"entry {group.head.id}: {group.head.error.reason}",
+                remedy=command("why", group.subject, "--dialect", "DIALECT"),
+                besides="with the dialect of the topic: that says whether anything keeps it",
+                level="note",
+            )
 
 
 def standing_still(case: TopicCase) -> Iterator[Finding]:
@@ -109,7 +130,15 @@ def standing_still(case: TopicCase) -> Iterator[Finding]:
         yield from (structs.replace(one, level="note") for one in found)
 
 
-RULES: Sequence[Rule] = (lost_and_left, standing_still, dead_groups, dead_cursors, idle_consumers, untrimmed)
+RULES: Sequence[Rule] = (
+    lost_and_left,
+    unreadable,
+    standing_still,
+    dead_groups,
+    dead_cursors,
+    idle_consumers,
+    untrimmed,
+)
 
 
 def no_groups(case: TopicCase) -> Iterator[Finding]:
@@ -119,7 +148,7 @@ def no_groups(case: TopicCase) -> Iterator[Finding]:
     if keys.is_lane(facts.topic):  # who copies jobs elsewhere does none of them
         whom, readers = "group of workers", sum(group.facts.read_by == "workers" for group in case.groups)
     if facts.length and not readers:
-        yield _finding(
+        yield Finding.of(
             facts.topic,
             "no-groups",
             f"nobody reads this topic: it has no {whom}, and {amount(facts.length, 'entry', 'entries')}",
@@ -135,7 +164,7 @@ def later(case: TopicCase) -> Iterator[Finding]:
     if not facts.later or facts.later_due is None:
         return
     late = facts.now - facts.later_due > case.patience.quiet
-    yield _finding(
+    yield Finding.of(
         facts.topic,
         "later",
         f"{amount(facts.later, 'message of this topic is', 'messages of this topic are')} for later"
@@ -155,7 +184,7 @@ def awaited(case: TopicCase) -> Iterator[Finding]:
         due = waits.parked_due
         is_due = bool(waits.ready) or due is None or due < case.facts.now
         next_due = f", the next {_due(case, due)}" if due else ""
-        yield _finding(
+        yield Finding.of(
             place(case.facts.topic, group),
             "no-groups" if is_due else "later",
             f"{amount(waits.ready + waits.parked, 'delivery', 'deliveries')} wait for this group, which is not there:"
@@ -180,11 +209,3 @@ def _due(case: TopicCase, due: datetime) -> str:
     if overdue > case.patience.quiet:
         return f"overdue for {span_text(overdue)}"
     return f"due at {moment_text(due)}"
-
-
-def _finding(
-    subject: str, rule: str, what: str, *evidence: str, remedy: str, besides: str = "", level: Level = "wrong"
-) -> Finding:
-    return Finding(
-        rule=rule, subject=subject, what=what, evidence=evidence, remedy=remedy, besides=besides, level=level
-    )

@@ -138,6 +138,7 @@ class Examining(Verbs):
 
 def _server(info: Mapping[str, str], settings: Mapping[str, str], address: Address | None) -> ServerFacts:
     valkey, stops = info.get("valkey_version"), settings.get("stop-writes-on-bgsave-error")
+    good = info.get("min_slaves_good_slaves")  # left out where it is not minded
 
     def setting(name: str) -> int | None:
         return int(settings[name]) if name in settings else None
@@ -149,6 +150,7 @@ def _server(info: Mapping[str, str], settings: Mapping[str, str], address: Addre
         is_replica=info.get("role") == "slave",
         link_up=info.get("master_link_status", "up") == "up",
         replicas=int(info.get("connected_slaves", 0)),
+        good_replicas=None if good is None else int(good),
         is_cluster=info.get("cluster_enabled") == "1",
         used_memory=int(info.get("used_memory", 0)),
         maxmemory=int(info.get("maxmemory", 0)),
