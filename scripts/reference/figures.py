@@ -93,7 +93,7 @@ def costs() -> str:
 def cores() -> str:
     """How many cores that makes at the target."""
     steps = _steps()
-    measured = sum(step.server for step in steps if not step.at_most)
+    measured = sum(round(step.server, 2) for step in steps if not step.at_most)  # so that rows that are shown add up
     rows = [
         *steps,
         Step("the server: publish and one group", "", measured, 0),

@@ -15,8 +15,9 @@ a query of Spark, each quoted like a part of a URL.
 """
 
 FOOT = """
-The server's keys are never scanned: what topics there are is in `penstock:topics`. [The wire format](wire.md) says what
-is in an entry, [security](../security.md#accounts) which account needs which keys.
+What topics there are is in `penstock:topics`. Only two commands go through all keys of the server, with SCAN: `penstock
+topic rm`, also while it only says what it would do, and `penstock topic adopt --match`. [The wire format](wire.md) says
+what is in an entry, [security](../security.md#accounts) which account needs which keys.
 """
 
 

@@ -58,3 +58,11 @@ def test_the_spellings_of_times_that_the_page_on_commands_names_are_taken() -> N
     )[0]
     assert [span_of(text) for text in re.findall("`(.*?)`", spans)]
     assert [moment_of(text) for text in re.findall("`(.*?)`", moments)]
+
+
+def test_what_the_server_does_for_a_message_adds_up_to_what_its_steps_show() -> None:
+    rows = [[cell.strip() for cell in line.split("|")] for line in MADE["docs/scaling.md"].splitlines()]
+    shown = [float(row[4]) for row in rows if len(row) == 6 and row[2] in {"publish", "consume"}]
+    (total,) = (row[2] for row in rows if row[1:2] == ["the server: publish and one group"])
+    assert len(shown) == 2
+    assert f"{sum(shown):.2f}" == total

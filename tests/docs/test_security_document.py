@@ -19,6 +19,7 @@ from penstock import (
     JobOptions,
     Message,
     Penstock,
+    Priority,
     Reject,
     Retention,
     Retry,
@@ -30,6 +31,7 @@ from penstock.events import DeadLettered, Handled, PauseChanged, Reclaimed
 from penstock.overview import Overview
 from penstock.tail.alone import LoneReader
 from penstock.testing import app_events, drain, settled
+from tests.support.commands import leaves
 from tests.support.pages import ROOT, blocks_of
 from tests.support.servers import Server, free_port, redis_binary, valkey_binary
 
@@ -37,6 +39,7 @@ PAGE = ROOT / "docs" / "security.md"
 ACCOUNTS = {line.split()[2]: line for block in blocks_of(PAGE) for line in block.text.splitlines()}
 SOON, QUICK = timedelta(milliseconds=1), timedelta(milliseconds=100)
 AGAIN = Retry(attempts=2, initial=SOON)
+HANDED_BACK, HANDED_BACK_TOO, DEAD = (f"0b1dd7c6-7a2c-4f0e-9d55-1f2c7a9be00{number}" for number in (1, 2, 3))
 UPKEEP = {"client|setinfo", "client|no-evict", "client|no-touch"}
 
 
@@ -163,11 +166,30 @@ async def read_changes(app: Penstock) -> None:
         await (await changes.recv()).ack()
 
 
-async def enqueue(app: Penstock) -> None:
+async def leave_jobs(app: Penstock) -> None:
+    """Two that a worker took and handed back without having begun them, and one that is dead."""
     images = app.jobs("images")
+    for id in (HANDED_BACK, HANDED_BACK_TOO, DEAD):
+        await images.enqueue(Message({"n": 1}, id=id))
+        job = await images.dequeue(timedelta(seconds=30))
+        assert job is not None
+        if id == DEAD:
+            await job.reject("no")
+        else:
+            held = await (await images.job(id)).info()
+            assert not await app.backend.release(job.topic, job.group, held.worker, [job.entry_id])
+
+
+async def enqueue(app: Penstock) -> None:
+    """Enqueued, and whatever else a handle can do."""
+    images = app.jobs("images")
+    assert (await (await images.job(HANDED_BACK)).cancel()).value == "cancelled"
+    assert await (await images.job(HANDED_BACK_TOO)).set_priority(Priority.HIGH)
+    assert await (await images.job(DEAD)).retry()
     await images.enqueue({"n": 1})
     unique = await images.enqueue({"n": 2}, unique_key="k")
     assert (await images.enqueue({"n": 2}, unique_key="k")).id == unique.id
+    assert await (await images.enqueue({"n": 3}, delay=timedelta(hours=1))).run_now()
     later = await images.enqueue({"n": 3}, delay=timedelta(hours=1))
     assert (await later.status()).value == "scheduled"
     assert (await later.cancel()).value == "cancelled"
@@ -231,6 +253,22 @@ WORK = {
 }
 
 
+def test_the_commands_that_only_look_are_those_of_the_page() -> None:
+    (listed,) = re.findall(
+        r"^Every command that only looks \((.*?)\), and any other that takes `--yes`", PAGE.read_text(), re.S | re.M
+    )
+    named = set()
+    for words in re.findall("`(.*?)`", listed.replace("\n", " "), re.S):
+        *room, verbs = words.split()
+        named |= {" ".join([*room, verb]) for verb in verbs.split("|")}
+    assert named == {
+        leaf.name
+        for leaf in leaves().values()
+        if leaf.row.asks == "a server" and leaf.row.needs == "nothing"
+        if not (leaf.row.acts or leaf.row.tidies or leaf.has("--yes"))
+    }
+
+
 def test_every_account_of_the_page_is_tried() -> None:
     assert set(WORK) == set(ACCOUNTS) == set(re.findall(r"^\| `(\w+)` \|", PAGE.read_text(), re.MULTILINE))
 
@@ -246,6 +284,9 @@ async def test_an_account_can_do_its_work(server: Server, role: str) -> None:
             admin.xadd("orders:p0", {"payload": '{"n": 1}'})
             admin.xgroup_create("orders:p0", "audit", "0")
             admin.xreadgroup("audit", "slow", {"orders:p0": ">"}, count=1)
+    if role == "producer":
+        async with Penstock.connect(server.url) as worker:
+            await leave_jobs(worker)
     async with connected(server, role) as app:
         await WORK[role](app)
     assert not denied(server)
@@ -267,7 +308,7 @@ async def test_an_account_can_do_its_work(server: Server, role: str) -> None:
         ("follower", lambda app: app.backend.trim("orders", "9999999999999-0")),
         ("follower", lambda app: app.backend.read_range("other", "-", "+", 1)),
         ("reader", lambda app: app.backend.create_group("other", "mine")),
-        ("producer", lambda app: app.backend.create_group("{images}:normal", "workers")),
+        ("producer", lambda app: app.jobs("images").dequeue()),
         ("producer", lambda app: app.bus("orders").publish({})),
         ("viewer", lambda app: app.bus("orders").publish({})),
         ("viewer", lambda app: app.backend.glimpse("orders", "0-0", 1)),
