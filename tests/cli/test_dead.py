@@ -17,6 +17,7 @@ import redis
 from penstock import Delivery, Penstock, Reject, Retry
 from penstock.backend import keys
 from penstock.backend.entry import ClaimedMessage, DeadLetter
+from penstock.events import DeadLettered
 from penstock.message.message import Message
 from tests.support.command_line import CommandLine
 from tests.support.started import Started
@@ -182,9 +183,9 @@ async def test_what_was_read_in_sequence_is_not_said_to_be_replayed(penstock: Co
 
         @accounts.on(dict)
         async def fail(event: Delivery[dict[str, int]]) -> None:
-            app.stop()
             raise Reject("no use")
 
+        app.listen(lambda event: app.stop() if isinstance(event, DeadLettered) else None)
         message = await accounts.publish({"n": 1}, key="k")
         await app.run(accounts)
     command = ("dead", "replay", "accounts:p0", "--all")
