@@ -47,6 +47,12 @@ def test_one_that_wants_another_password_is_exit_code_1_and_one_line(
     assert "guess" not in line
 
 
+def test_a_database_that_the_server_does_not_have_is_exit_code_2(locked: str, tmp_path: Path) -> None:
+    line = asked(f"redis://:secret@{locked}/99", tmp_path).refused("ls", code=2)
+    assert "has no database of the number" in line
+    assert "secret" not in line
+
+
 class _Quiet(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: object) -> None:
         """Not on the stderr that the command has."""

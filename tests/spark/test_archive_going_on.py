@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import redis
 
+from penstock.backend import keys
 from penstock.cli.main import main
 from penstock.errors import DataLossError, LakeError
 from penstock.lake import Lake, tables
@@ -148,6 +149,7 @@ def test_a_checkpoint_that_was_made_with_other_topics(
     assert (brought(topic), told.text) == (20, "")
     assert brought(other) == 0
     assert f"topic '{other}' has never had an entry" in told.text
+    assert admin.sismember(keys.TOPICS, other), "it was made, so whoever looks finds it"
     ids |= publish(admin, topic, 3) | publish(admin, other, 4)
     assert brought(other) == 4
     ids |= publish(admin, other, 5)

@@ -19,7 +19,9 @@ def start_spark(console: Console, lake: Lake, name: str, master: str | None = No
 
     logging.getLogger("py4j").setLevel(logging.CRITICAL)  # it repeats errors, with their tracebacks
     log = lake.log_file(name)
-    with console.status(f"Starting Spark, which logs to {log} …"), stderr_to(log):
+    if console.is_terminal:  # a line and no spinner: that would be drawn into the log
+        console.print(f"Starting Spark, which logs to {log} …", highlight=False, soft_wrap=True)
+    with stderr_to(log):
         spark = session(f"penstock {name}", master)
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Spark has put a handler of its own there
     return spark

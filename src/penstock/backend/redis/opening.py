@@ -137,6 +137,8 @@ class Opener:
         """The error to raise for what redis-py said when it could not connect or log in."""
         if isinstance(error.__cause__, redis.exceptions.RedisError):
             error = error.__cause__  # over a unix socket redis-py wraps what the server said
+        if isinstance(error, redis.exceptions.ResponseError) and "DB index" in str(error):
+            return ConfigurationError(f"{self.place} has no database of the number that its URL ends with: 0 is there")
         if isinstance(error, redis.exceptions.ResponseError) or is_login_failure(error):
             return failure(hiredis.ReplyError(_with_code(error)), f"cannot log in to {self.place}")
         if isinstance(error, redis.exceptions.BusyLoadingError):

@@ -7,7 +7,9 @@ a driver dies. What the lake has, the lake knows best: the group is brought ther
 import logging
 from functools import partial
 
+from penstock.backend import keys
 from penstock.backend.address import Address
+from penstock.backend.redis.scripts import load
 from penstock.backend.survey import Position
 from penstock.errors import LakeError
 from penstock.lake import Lake, Reached
@@ -50,10 +52,11 @@ class Resumption:
         return Position(reached.id, start.ordinal, start.epoch)
 
     def warn_of_stranger(self, topic: str) -> None:
-        """A topic that is misspelt will be made, and nothing ever come from it."""
+        """A topic that is misspelt will be made, and nothing ever come from it: it is listed, to be found."""
         facts = self._line.facts(topic)
         if facts is None or not (facts["entries-added"] or self._others(topic)):
             _log.warning("topic %r has never had an entry, nor any other reader: is that its name?", topic)
+            self._line.script(f"cannot register {topic!r} in {keys.TOPICS}", load("remember"), [keys.TOPICS], topic)
 
     def _others(self, topic: str) -> list[str]:
         return [group["name"] for group in self._line.groups(topic) if group["name"] != self._group]
