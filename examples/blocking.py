@@ -1,4 +1,4 @@
-"""From a program without an event loop: publish, enqueue, wait for a result, look at dead letters.
+"""From a program without an event loop: publish, enqueue, ask how a job stands, look at dead letters.
 
     python -m examples.blocking
 
