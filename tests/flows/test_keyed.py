@@ -30,6 +30,7 @@ from penstock.errors import ConfigurationError, EncodeError, HandlerTimeoutError
 from penstock.events import DeadLettered, Failed, Lost, PauseChanged, Started, Trouble
 from penstock.keyed.partitions import names_of, partition_of, share_of
 from tests.fault.keyed_worker import PARTITIONS
+from tests.support.proxy import Proxy
 from tests.support.sequential import Program, Setup
 from tests.support.stage import Stage
 
@@ -461,3 +462,23 @@ async def test_what_has_no_order_is_refused(stage: Stage) -> None:
 
     with pytest.raises(ConfigurationError, match="batch"):
         await stage.app.run(bus, signals=False)
+
+
+@BOTH
+async def test_what_became_of_a_message_is_made_known_though_the_worker_stops_meanwhile(
+    stage: Stage, proxy: Proxy
+) -> None:
+    async with Stage(proxy.url, stage.admin, stage.topic) as far:
+        bus, calls = keyed(far, 1), list[int]()
+
+        @bus.on(dict)
+        async def reject(event: Delivery[dict[str, Any]]) -> None:
+            calls.append(event.body["n"])
+            proxy.stall()
+            far.app.stop()
+            asyncio.get_running_loop().call_later(0.3, proxy.flow)
+            raise Reject("no use")
+
+        await bus.publish({"n": 1}, key="k")
+        await far.app.run(bus, signals=False)
+    assert (calls, stage.admin.xlen(keys.dead(names_of(stage.topic, 1)[0]))) == ([1], 1)

@@ -94,6 +94,9 @@ class Reading:
         self.is_leaving = False
         """Nothing more is to be begun."""
 
+        self.is_settling = False
+        """What became of a message is being made known."""
+
         self.is_outlived = False
         """What was begun goes on without us: the turn is not left to others before its lease runs out."""
 

@@ -81,6 +81,13 @@ class Serving:
 
     async def settled(self, change: Change[Any], error: BaseException | None) -> None:
         """Make known what became of a message, however long that takes; or learn that it is not ours any more."""
+        self._reading.is_settling = True
+        try:
+            await self._settled(change, error)
+        finally:
+            self._reading.is_settling = False
+
+    async def _settled(self, change: Change[Any], error: BaseException | None) -> None:
         pace = Pace()
         while True:
             try:

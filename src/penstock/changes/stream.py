@@ -114,6 +114,11 @@ class ChangeStream(Generic[T]):
         """Have `serve` begin nothing more, and return when what it does is done. Who waits there still waits."""
         self._reading.is_leaving = True
 
+    @property
+    def is_settling(self) -> bool:
+        """`serve` is about to make known what became of a message. If it is cancelled now, that message comes again."""
+        return self._reading.is_settling
+
     def outlive(self) -> None:
         """What was begun may go on after `aclose`: that leaves nothing to others then before the lease runs out."""
         self._reading.is_outlived = True

@@ -72,7 +72,7 @@ class Lane:
         self._is_stopping = True
         self._stream.leave()
         # A task that is cancelled before its first step does nothing at all: it would never free the turn.
-        if self._has_begun and not self._is_busy:
+        if self._has_begun and not self._is_busy and not self._stream.is_settling:
             self.slot.end()
 
     async def end(self, seconds: float) -> bool:
