@@ -1,8 +1,12 @@
 """The page on the command line, from the tree of commands itself."""
 
 import re
+from collections.abc import Iterator
 
-from penstock.cli.main import app
+from cyclopts import App
+
+from penstock.cli.help_pages import explaining
+from penstock.cli.tree import app
 from penstock.cli.usage import EXIT_CODES
 
 HEAD = """# The command line
@@ -23,12 +27,25 @@ if today's is past.
 
 
 def page() -> str:
-    text: str = app.generate_docs(output_format="markdown", heading_level=1)
+    lines = dict(_listed(app, "penstock"))
+    with explaining([command for command, _ in lines.values()]):
+        text: str = app.generate_docs(output_format="markdown", heading_level=1)
     body = text.partition("**Commands**:")[2].partition("\n## ")
     commands = "**Commands**:" + body[0] + body[1] + body[2]
     # Fenced as what they are: a usage line is nothing that a shell could run.
     usage = re.sub(r"```console\n(.*?)```", r"```\n\1```", commands, flags=re.DOTALL)
-    return HEAD + _exit_codes() + "\n" + usage.replace("\\[", "[").rstrip() + "\n"
+    # In lists by the line that is meant for them, as `--help` has it, not by the first of the docstring.
+    lists = re.sub(r"^(\* \[`.*?`\]\(#(.*?)\)): .*$", lambda one: f"{one[1]}: {lines[one[2]][1]}", usage, flags=re.M)
+    return HEAD + _exit_codes() + "\n" + lists.replace("\\[", "[").rstrip() + "\n"
+
+
+def _listed(tree: App, name: str) -> Iterator[tuple[str, tuple[App, str]]]:
+    """Where on the page each command is → it, and the line that lists it."""
+    for word in tree:
+        if not word.startswith("-"):
+            command = tree[word]
+            yield f"{name} {word}".replace(" ", "-"), (command, command.help)
+            yield from _listed(command, f"{name} {word}")
 
 
 def _exit_codes() -> str:

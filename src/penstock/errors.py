@@ -25,6 +25,7 @@ PenstockError
 │   └── PublishUnknownError       it may or may not have been written; carries the id
 ├── JournalError                  records of attempts are missing in a journal, which says how many
 ├── LakeError                     the lake cannot be read, or not be written as asked
+│   └── LakeNotFoundError         there is no lake, or nothing in it of what was asked for
 ├── FlowError                     a user's flow on Spark could not start, or failed
 ├── MalformedError                what is stored cannot be read as a message; carries the raw fields
 ├── SettleError
@@ -182,6 +183,10 @@ class JournalError(PenstockError):
 
 class LakeError(PenstockError):
     """A lake is not there, is damaged, or was changed by another writer meanwhile; nothing of this step is in it."""
+
+
+class LakeNotFoundError(LakeError):
+    """There is no lake at the path, or nothing in it of the topic."""
 
 
 class FlowError(PenstockError):

@@ -7,9 +7,7 @@ import redis
 
 from penstock.backend import keys
 from penstock.cli import bench_sides
-from penstock.cli.bench_topic import bench_topic
-from penstock.cli.servers import Server
-from penstock.errors import PublishError, TopicError
+from penstock.errors import PublishError
 from tests.support.command_line import CommandLine
 
 FEW = ("--messages", "5000", "--rounds", "2", "--size", "50")
@@ -28,6 +26,14 @@ def test_all_ways_are_measured_and_nothing_is_left_behind(penstock: CommandLine,
     assert [row["what"] for row in rows] == ["publish"] * 3 + ["consume"] * 2
     assert all(row["rate"] > 0 and row["low"] <= row["of_raw"] <= row["high"] for row in rows)
     assert [row["of_raw"] for row in rows if "X" in row["way"]] == [1.0, 1.0]
+
+
+def test_no_key_of_the_database_is_looked_for(penstock: CommandLine, client: redis.Redis) -> None:
+    client.config_resetstat()
+    penstock("bench", *FEW)
+    sent = set(client.info("commandstats"))
+    assert "cmdstat_unlink" in sent
+    assert sent & {"cmdstat_scan", "cmdstat_keys"} == set()
 
 
 def test_few_messages_are_told_to_mean_little_and_fewer_are_refused(
@@ -80,16 +86,6 @@ def test_every_message_is_written_and_settled(penstock: CommandLine, client: red
         patch.setattr(bench, "consume", ours)
         penstock("bench", "--messages", "5000", "--rounds", "1")
     assert list(seen.values()) == [5000 + bench_sides.WARM] * 2
-
-
-@pytest.mark.parametrize("key", ["mine", keys.dead("mine")])
-def test_what_is_there_is_not_touched(penstock: CommandLine, client: redis.Redis, key: str) -> None:
-    client.xadd(key, {"payload": "1"})
-    before = everything(client)
-    server = Server(url=penstock.url)
-    with pytest.raises(TopicError, match="nothing is measured where data is"), bench_topic(server, "mine"):
-        pytest.fail("it began")
-    assert everything(client) == before
 
 
 def test_a_measurement_that_fails_cleans_up_too(

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -75,7 +76,19 @@ def test_help_fills_its_lines_and_its_table_of_exit_codes_fits_a_terminal(nowher
         (("nonsense",), 'Unknown command "nonsense"', "penstock --help"),
         (("up", "--dir"), "--dir", "penstock up --help"),
         (("up", "--ephemeral", "--dir", "x"), "--ephemeral keeps nothing, so it cannot go", "penstock up --help"),
-        (("group", "info", "orders"), "GROUP requires an argument", "penstock group info --help"),
+        (
+            ("group", "info", "orders"),
+            "GROUP is missing: penstock group info needs it. See",
+            "penstock group info --help",
+        ),
+        (("lake", "tables"), "--lake is missing: penstock lake tables needs it. See", "penstock lake tables --help"),
+        (("lake", "tables", "--lake"), "--lake requires an argument. See", "penstock lake tables --help"),
+        (("topic", "trim", "x", "--kep", "1d"), "Did you mean --keep? See", "penstock topic trim --help"),
+        (("ls", "-o", "tabel"), 'Did you mean "table"? See', "penstock ls --help"),
+        (("publish", "a", "{}", '{"y": 2}'), """1 argument too many: '{"y": 2}'. See""", "penstock publish --help"),
+        (("--url", "redis://h", "ls"), "--url is no option of penstock alone: options come behind", "penstock --help"),
+        (("help",), 'Unknown command "help". Did you mean --help? See', "penstock --help"),
+        (("version",), "Did you mean --version? See", "penstock --help"),
         (("top", "--every", "0"), "2d or '90 minutes'. See: ", "penstock top --help"),
         (("group", "inof"), 'Unknown command "inof"', "penstock group --help"),
     ],
@@ -86,6 +99,35 @@ def test_bad_usage_says_where_to_find_out_more(
     said = nowhere.refused(*arguments, code=2)
     assert said.endswith(f" See: {explained}\n")
     assert complaint in said
+
+
+@pytest.mark.parametrize("command", [("--help",), ("group", "claim", "--help"), ("--version",)], ids=" ".join)
+def test_a_reader_that_leaves_the_help_is_exit_code_141(nowhere: CommandLine, command: tuple[str, ...]) -> None:
+    done = nowhere.unheard(*command)
+    assert (done.code, done.err) == (141, "")
+
+
+def test_what_is_said_beside_an_answer_is_not_put_into_it_if_stderr_is_closed(tmp_path: Path) -> None:
+    nobody = f"unix://{tmp_path}/nobody"
+    script = f"{shlex.join([*COMMAND, 'ls', '--url', nobody])} 2>&-"
+    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, timeout=DEADLINE, check=False)
+    assert (done.returncode, done.stdout) == (4, "")
+
+
+def test_an_interrupt_while_it_is_loaded_ends_it_without_a_word() -> None:
+    code = """
+import os, signal, sys
+class Interrupting:
+    def find_spec(self, name, *_):
+        if name == "cyclopts":
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Interrupting())
+from penstock.cli.main import main
+main(["ls"])
+"""
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
 def test_a_failure_is_one_line_without_traceback_and_exit_code_1(tmp_path: Path) -> None:

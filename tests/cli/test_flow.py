@@ -42,7 +42,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         ("flows:no thing", "say which flow to run as MODULE:FLOW"),
         ("nowhere:copy", "there is no module 'nowhere'"),
         ("flows:paste", "module 'flows' has no 'paste': there is flows:copy."),
-        ("flows:word", "flows:word is a str, not a flow: there is flows:copy."),
+        ("flows:word", "flows:word is of type str, no flow: there is flows:copy."),
     ],
 )
 def test_what_is_no_flow_is_refused(place: Path, target: str, complaint: str) -> None:

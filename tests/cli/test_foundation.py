@@ -253,6 +253,18 @@ def test_a_command_without_a_server_starts_none(nowhere: CommandLine, tmp_path: 
     assert not (tmp_path / "state").exists()
 
 
+def test_an_empty_name_of_a_server_means_no_other_one(penstock: CommandLine) -> None:
+    penstock("context", "add", "here", "redis://h")
+    penstock("context", "use", "here")
+    for option in ("--context", "--url"):
+        assert f"{option} is empty: name a server" in penstock.refused("ls", option, "", code=2)
+
+
+def test_who_has_no_server_is_told_how_to_get_one(nowhere: CommandLine) -> None:
+    said = nowhere.refused("ls", code=2)
+    assert "penstock up runs one and prints its URL; --url embedded:// starts the same one" in said
+
+
 def test_wrong_moments_are_wrong_usage(nowhere: CommandLine) -> None:
     line = nowhere.refused("lake", "failures", "--lake", "x", "--since", "soon", code=2)
     assert "'soon' is no moment: write it like" in line

@@ -75,8 +75,11 @@ def test_when_a_job_is_due_is_a_moment_to_come(penstock: CommandLine) -> None:
 
 
 def test_one_job_stands_for_its_key(penstock: CommandLine) -> None:
-    first = enqueue(penstock, "1", "--unique-key", "k")
-    assert enqueue(penstock, "2", "--unique-key", "k") == first
+    first, second = (penstock("job", "enqueue", "images", body, "--unique-key", "k") for body in ("1", "2"))
+    assert (first.rows[0]["duplicate"], first.err) == (False, "")
+    assert (second.rows[0]["id"], second.rows[0]["duplicate"]) == (first.rows[0]["id"], True)
+    told = f"job {first.rows[0]['id']} of queue 'images' stands for 'k' already"
+    assert second.err == f"penstock: nothing was enqueued: {told}\n"
     assert len(penstock("job", "ls", "images").rows) == 1
 
 
@@ -117,7 +120,7 @@ def test_a_dead_job_tells_why_and_is_retried(penstock: CommandLine) -> None:
     assert penstock("job", "show", "images", id).rows[0]["status"] == "dead"
     assert penstock("job", "retry", "images", id, "--yes").rows == [{"id": id, "status": "queued"}]
     done = penstock("job", "retry", "images", id, "--yes", code=1)
-    assert f"{id} is queued: it is neither failed nor dead" in done.err
+    assert f"{id} is queued, and only a job that is failed or dead can be tried again" in done.err
     worked(penstock, succeed)
     assert json.loads(penstock("job", "result", "images", id).out) == {"was": {}}
 
@@ -125,12 +128,13 @@ def test_a_dead_job_tells_why_and_is_retried(penstock: CommandLine) -> None:
 def test_no_dry_run_says_of_a_job_what_cannot_be_done_to_it(penstock: CommandLine) -> None:
     done = enqueue(penstock)
     worked(penstock, succeed)
-    queued, refusals = enqueue(penstock), {"retry": "neither failed nor dead", "cancel": "too late to cancel"}
+    queued, refusals = enqueue(penstock), {"retry": "can be tried again", "cancel": "cancel"}
     for verb, jobs in (("retry", (queued, done)), ("cancel", (done,))):
         for yes in ([], ["--yes"]):
             assert refusals[verb] in penstock("job", verb, "images", *jobs, *yes, code=1).err
     assert penstock("job", "cancel", "images", done, queued, code=5).out.splitlines() == [
-        f"Would leave job {done} of queue 'images' as it is, and fail, for it is succeeded: too late to cancel it",
+        f"Would leave job {done} of queue 'images' as it is, and fail, for it is succeeded,"
+        " and a job that is done or dead cannot be cancelled",
         f"Would cancel job {queued} of queue 'images', which is queued",
     ]
 
@@ -158,6 +162,15 @@ def test_jobs_are_cancelled_only_with_a_yes(penstock: CommandLine) -> None:
     assert "was cancelled" in penstock.refused("job", "result", "images", queued, code=1)
 
 
+def test_a_job_that_cannot_be_retried_is_told_in_a_sentence(penstock: CommandLine) -> None:
+    id = enqueue(penstock)
+    penstock("job", "cancel", "images", id, "--yes")
+    why = f"{id} is cancelled, and only a job that is failed or dead can be tried again"
+    for yes, be in (((), "would be"), (("--yes",), "was")):
+        said = penstock("job", "retry", "images", id, *yes, code=1).err
+        assert said == f"penstock: nothing {be} changed in queue 'images': {why}\n"
+
+
 def test_it_can_be_too_late_to_cancel(penstock: CommandLine) -> None:
     id = enqueue(penstock)
     worked(penstock, succeed)
@@ -170,16 +183,16 @@ def test_it_can_be_too_late_to_cancel(penstock: CommandLine) -> None:
 def test_a_job_that_waits_is_done_now(penstock: CommandLine) -> None:
     later = enqueue(penstock, "1", "--delay", "1h")
     assert penstock("job", "run", "images", later).rows == [{"id": later, "status": "queued"}]
-    assert "does not wait for its time" in penstock("job", "run", "images", later, code=1).err
+    assert "only a job that waits for its time can be run" in penstock("job", "run", "images", later, code=1).err
     assert [row["queued"] for row in penstock("job", "stats", "images").rows] == [0, 1, 0]
-    assert "has 1 jobs queued" in penstock.refused("job", "drain", "images", "--timeout", "10ms", code=1)
+    assert "has 1 job queued" in penstock.refused("job", "drain", "images", "--timeout", "10ms", code=1)
 
 
 def test_a_job_moves_to_another_lane(penstock: CommandLine) -> None:
     id = enqueue(penstock)
     penstock("job", "priority", "images", id, "high")
     assert [row["priority"] for row in penstock("job", "ls", "images").rows] == ["high"]
-    assert "it was begun, or is high" in penstock("job", "priority", "images", id, "high", code=1).err
+    assert "that is not high already, can be moved" in penstock("job", "priority", "images", id, "high", code=1).err
 
 
 def test_a_queue_is_held_and_counted_lane_by_lane(penstock: CommandLine) -> None:
@@ -241,7 +254,7 @@ def test_a_queue_of_an_app_with_a_prefix_is_found_as_it_is_told(penstock: Comman
 def test_draining_waits_for_workers(penstock: CommandLine) -> None:
     enqueue(penstock)
     line = penstock.refused("job", "drain", "images", "--timeout", "50ms", code=1)
-    assert "has 1 jobs queued and 0 running after 50ms: see that workers run" in line
+    assert "has 1 job queued and 0 running after 50ms: see that workers run" in line
     worked(penstock, succeed)
     penstock("job", "drain", "images")
 
@@ -311,7 +324,7 @@ def test_no_time_at_all_is_one_look(penstock: CommandLine) -> None:
     id = enqueue(penstock)
     now = ("--timeout", "0s")
     assert "is queued after 0ms" in penstock.refused("job", "result", "images", id, *now, code=1)
-    assert "has 1 jobs queued" in penstock.refused("job", "drain", "images", *now, code=1)
+    assert "has 1 job queued" in penstock.refused("job", "drain", "images", *now, code=1)
     worked(penstock, succeed)
     assert json.loads(penstock("job", "result", "images", id, *now).out) == {"was": {}}
     penstock("job", "drain", "images", *now)

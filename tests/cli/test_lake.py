@@ -85,12 +85,30 @@ def test_the_files_of_a_table_are_all_that_other_readers_need(lake: str) -> None
     assert all(Path(file).is_file() for file in files)
     assert run("files", "raw", "--lake", lake, "--topic", "other") == ""
     assert "it has dead, malformed, raw" in run("files", "cooked", "--lake", lake, code=3)
-    assert "is no lake" in run("files", "raw", "--lake", "/nowhere", code=1)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("query", "SELECT 1"), ("tables",), ("files", "raw"), ("schema", "orders"), ("compact",), ("failures",),
+        ("drop", "--older-than", "1d"),
+    ],
+    ids=lambda command: command[0],
+)  # fmt: skip
+def test_a_lake_that_is_not_there_is_exit_code_3(command: tuple[str, ...]) -> None:
+    assert "is no lake" in run(*command, "--lake", "/nowhere", code=3)
+
+
+def test_what_is_not_in_a_lake_is_exit_code_3_and_leads_to_what_is(lake: str) -> None:
+    assert "has no messages of topic 'nosuch'" in run("schema", "nosuch", "--lake", lake, code=3)
+    said = run("query", "SELECT * FROM nosuch", "--lake", lake, code=3)
+    assert "the lake has no table 'nosuch': penstock lake tables lists" in said
+    assert "Did you mean" not in said
 
 
 def test_compaction_and_dropping_say_what_they_did(lake: str) -> None:
     assert run("compact", "--lake", lake, "--grace", "0s") == (
-        "6 files became 2; 1 duplicates removed\n6 files that were no part of it any more are deleted\n"
+        "6 files became 2; 1 duplicate removed\ndeleted 6 files of no further use\n"
     )
     summary = [json.loads(line) for line in run("tables", "--lake", lake).splitlines()]
     assert [(row["table"], row["topic"], row["rows"], row["files"]) for row in summary] == [("raw", "orders", 1499, 2)]

@@ -13,7 +13,7 @@ import redis
 from penstock import Cursor, Penstock, Priority
 from penstock.backend import keys
 from penstock.backend.entry import Park
-from penstock.cli.main import app as command_line
+from penstock.cli.tree import app as command_line
 from penstock.message.message import Message
 from penstock.message.wire import Wire
 from tests.support.command_line import CommandLine

@@ -224,7 +224,7 @@ def test_what_cannot_be_run_is_one_line_that_says_what_to_do(shop: Shop) -> None
             (("shop.py:app",), {}, 2, r"there is no module 'shop\.py'"),
             (("nowhere:app",), {}, 2, "there is no module 'nowhere': run this in the directory that it is in"),
             (("shop:nothing",), {}, 2, "module 'shop' has no 'nothing': there is shop:app and shop:empty"),
-            (("shop:bus",), {}, 2, "shop:bus is a Bus, not a Penstock: there is shop:app"),
+            (("shop:bus",), {}, 2, "shop:bus is of type Bus, no Penstock: there is shop:app"),
             (("shop:empty",), {}, 2, "shop:empty has no handlers"),
             (("shop:app",), unset, 2, r"no server: give --url, or set \$PENSTOCK_URL, or give --embedded"),
             (("shop:app", *two), unset, 2, r"no server: give --url, or set \$PENSTOCK_URL, or give --embedded"),

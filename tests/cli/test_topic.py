@@ -1,7 +1,11 @@
 """`penstock topic`, against a real server."""
 
 import asyncio
+import io
 import json
+import os
+import re
+import stat
 from collections.abc import Awaitable, Callable
 from itertools import count
 from pathlib import Path
@@ -14,6 +18,7 @@ import redis
 from penstock import Penstock
 from penstock.backend import keys
 from penstock.backend.redis import RedisBackend
+from penstock.cli.topic_files import lines_of
 from penstock.keyed.partitions import partition_of
 from penstock.message.message import Message
 from penstock.message.wire import Wire
@@ -140,7 +145,7 @@ def test_entries_that_are_older_than_the_topic_are_not_imported_under_their_ids(
     fill(penstock, "orders", 1)
     old = '{"entry_id":"5-0","fields":["payload","1"]}\n'
     assert (
-        "1 entries are older than the newest of 'orders' (5-0). They were not imported"
+        "not imported: 1 entry is older than the newest of 'orders' (5-0)."
         in penstock("topic", "import", "orders", stdin=old, code=1).err
     )
     assert client.xlen("orders") == 1
@@ -270,10 +275,9 @@ def test_what_is_there_otherwise_is_not_taken_for_imported(penstock: CommandLine
     mixed = entry("1-0", "1") + "".join(entry(f"{n}-0", "2") for n in range(2, 7)) + entry("8-0", "2")
     done = penstock("topic", "import", "orders", stdin=mixed, code=1)
     assert done.err.splitlines() == [
-        "Imported 1 entry to 'orders'; 1 were there already",
-        "penstock: 5 entries differ from what 'orders' has under the same ids (2-0, 3-0, 4-0, …)."
-        " They were not imported: put these alone into a file for --new-ids, which appends all that it is given, under"
-        " new ids",
+        "Imported 1 entry to 'orders'; 1 was there already",
+        "penstock: refused, and not imported: 5 entries differ from what 'orders' has under the same ids (2-0, 3-0,"
+        " 4-0, …). To append what was refused, put that alone into a file for --new-ids, which gives all of it new ids",
     ]
     assert [fields[b"payload"] for _, fields in client.xrange("orders")] == [b"1"] * 7 + [b"2"]
 
@@ -337,13 +341,15 @@ def test_retry_streams_are_no_topics(penstock: CommandLine, client: redis.Redis,
 def test_what_cannot_be_adopted_keeps_no_other_from_it_and_names_that_are_wrong_change_nothing(
     penstock: CommandLine, client: redis.Redis
 ) -> None:
-    for name in ("chat:1", "chat:\n", "chat:2", b"chat:\xff"):
+    for name in ("chat:1", "chat:\n", "chat:2", b"chat:\xff", "chat:damaged"):
         client.xadd(name, {"payload": "1"})
+    client.set(keys.dead("chat:damaged"), "no stream")
     penstock.refused("topic", "adopt", "chat:1", "nosuch", code=3)
     assert penstock("ls").rows == []
     done = penstock("topic", "adopt", "--match", "chat:*")
     assert [row["topic"] for row in done.rows] == ["chat:1", "chat:2"]
-    assert done.err.count("cannot be adopted") == 2
+    assert done.err.count("cannot be adopted") == 3
+    assert re.search("the stream 'chat:damaged' cannot be adopted: .*WRONGTYPE", done.err)
 
 
 def test_an_import_that_was_broken_off_before_the_topic_was_listed_is_repeated(
@@ -367,7 +373,7 @@ def test_an_interrupted_copy_says_how_far_it_came(
         monkeypatch.setattr(RedisBackend, name, interrupted_in_the_third(getattr(RedisBackend, name)))
     told = penstock("topic", "import", "{a}:copy", stdin=lines, code=130).err
     assert told == (
-        "penstock: interrupted: about 1,000 entries of the file were imported to '{a}:copy', or were there already\n"
+        "penstock: interrupted: imported to '{a}:copy' so far, or there already: about 1,000 entries of the file\n"
     )
     assert client.xlen("{a}:copy") == 1000
     told = penstock("topic", "export", "{a}:orders", str(file), code=130).err
@@ -390,3 +396,59 @@ def test_a_file_that_cannot_be_written_is_named_as_it_was_given(penstock: Comman
     fill(penstock, "orders", 1)
     file = tmp_path / "nowhere" / "orders.ndjson"
     assert f"{file} cannot be opened: No such file" in penstock.refused("topic", "export", "orders", str(file), code=2)
+
+
+def test_an_export_touches_no_file_beside_its_own_and_keeps_links_and_permissions(
+    penstock: CommandLine, tmp_path: Path
+) -> None:
+    fill(penstock, "orders", 2)
+    file, beside, link, new = (tmp_path / name for name in ("real", "real.part", "link", "new"))
+    file.write_text("old")
+    file.chmod(0o640)
+    beside.write_text("precious")
+    link.symlink_to(file)
+    before = os.umask(0o027)
+    try:
+        for given in (link, new):
+            penstock("topic", "export", "orders", str(given))
+    finally:
+        os.umask(before)
+    assert link.is_symlink()
+    assert (file.read_text().count("\n"), beside.read_text()) == (2, "precious")
+    assert [stat.S_IMODE(one.stat().st_mode) for one in (file, new)] == [0o640, 0o640]
+    assert sorted(one.name for one in tmp_path.iterdir() if one.name != "config") == [
+        "link",
+        "new",
+        "real",
+        "real.part",
+    ]
+
+
+def test_an_export_that_fails_at_the_end_leaves_the_file_and_nothing_beside_it(
+    penstock: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError("no space left")
+
+    fill(penstock, "orders", 2)
+    file = tmp_path / "orders.ndjson"
+    file.write_text("old")
+    monkeypatch.setattr(Path, "replace", refuse)
+    penstock.refused("topic", "export", "orders", str(file), code=1)
+    assert [(one.name, one.read_text()) for one in tmp_path.iterdir() if one.is_file()] == [("orders.ndjson", "old")]
+
+
+def test_a_line_that_no_entry_is_long_enough_for_is_not_read_to_its_end(
+    penstock: CommandLine, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.cli.topic_files.LONGEST_LINE", 100)
+    monkeypatch.setattr("penstock.cli.topic_copy.LONGEST_LINE", 100)
+    file = io.BytesIO(b"x" * 1000)
+    assert (len(next(lines_of(file))), file.tell()) == (101, 101)
+    lines = entry("5-0", "1") + "x" * 1000
+    said = penstock.refused("topic", "import", "orders", stdin=lines, code=1)
+    assert "line 2 of - is no exported entry: it is longer than 100 bytes" in said
+    longest = entry("6-0", "y" * 53)
+    assert len(longest) == 100
+    penstock("topic", "import", "orders", stdin=longest)
+    assert client.xlen("orders") == 1

@@ -5,7 +5,7 @@ import shlex
 
 import pytest
 
-from penstock.cli.main import app as command_line
+from penstock.cli.tree import app as command_line
 from tests.support.pages import ROOT
 
 PAGE = (ROOT / "docs" / "runbook.md").read_text()

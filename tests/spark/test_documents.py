@@ -17,7 +17,7 @@ import pytest
 from penstock import Message
 from penstock import Penstock as AsyncPenstock
 from penstock.backend.address import URL_VARIABLE
-from penstock.cli.main import app as command_line
+from penstock.cli.tree import app as command_line
 from penstock.spark.pipelines.alert_rules import read_rules
 from penstock.sync import Penstock
 from penstock.testing import drain, published

@@ -16,7 +16,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from cyclopts import App, Argument
 
-from penstock.cli.main import app
+from penstock.cli.tree import app
 from tests.support.stock import NAMES
 
 
@@ -126,7 +126,7 @@ ROWS: Mapping[str, Row] = {
     "lake query": Row("'SELECT id FROM raw' --lake $lake", asks="nobody"),
     "lake tables": Row("--lake $lake", asks="nobody"),
     "lake files": Row("raw --lake $lake", asks="nobody"),
-    "lake schema": Row("orders --lake $lake", asks="nobody", empty=1),
+    "lake schema": Row("orders --lake $lake", asks="nobody", empty=3),
     "lake compact": Row("--lake $lake", asks="nobody", tells=True),
     "lake drop": Row("--lake $lake --older-than 1d", asks="nobody", tells=True),
     "lake failures": Row("--lake $lake", asks="nobody"),

@@ -19,8 +19,8 @@ from typing import Self
 import pytest
 
 from penstock import Penstock
-from penstock.cli.main import app as command_line
 from penstock.cli.main import main
+from penstock.cli.tree import app as command_line
 from penstock.cli.usage import COULD_NOT, UNCONFIRMED
 from penstock.overview import GroupView, Overview
 from tests.support.pages import Block

@@ -3,22 +3,34 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from penstock.cli.servers import Server, ask
-from penstock.errors import TopicError
+from penstock.backend import keys
+from penstock.cli.servers import Server
 from penstock.message.ids import new_id
 
 GROUP = "bench"
 
 
 @contextmanager
-def bench_topic(server: Server, name: str = "") -> Iterator[str]:
-    """Its name, until the block ends; then everything of it is removed. `TopicError` if there is something of it."""
-    topic = name or f"penstock-bench:{new_id()}"
-    facts = ask(server, lambda app: app.backend.inspect(topic))
-    if facts.exists or facts.dead or facts.later or facts.cursors:
-        raise TopicError(f"{topic!r} exists, or something of it does: nothing is measured where data is")
+def bench_topic(server: Server) -> Iterator[str]:
+    """Its name, which nobody else has, until the block ends; then every key of it is removed, and no other is seen."""
+    topic = f"penstock-bench:{new_id()}"
     try:
         yield topic
     finally:
-        # Connected anew: whoever was interrupted in the middle of an answer cannot use his connection any more.
-        ask(server, lambda app: app.backend.remove_topic(topic))
+        _remove(server, topic)
+
+
+def _remove(server: Server, topic: str) -> None:
+    """By the names of its keys, which are known: to look for them, all keys of the database would have to be seen."""
+    from penstock.backend.redis.blocking import BlockingLink
+
+    doing = f"cannot remove topic {topic!r}"
+    # Connected anew: whoever was interrupted in the middle of an answer cannot use his connection any more.
+    with BlockingLink.open(server.address()) as link:
+        link.command(doing, "UNLINK", *keys_of(topic))
+        link.command(doing, "SREM", keys.TOPICS, topic)
+
+
+def keys_of(topic: str) -> list[str]:
+    """All that publishing to a topic, and handling what is there as `GROUP`, may leave behind."""
+    return [topic, keys.dead(topic), *keys.types_of(topic, [GROUP])]

@@ -20,15 +20,19 @@ complete -c penstock -n '__fish_penstock_using_command topic import' -F
 
 
 def completion(shell: Literal["bash", "zsh", "fish"], /) -> None:
-    """Print the script by which a shell completes commands and options of penstock.
+    """Print the script by which bash, zsh or fish completes commands and options of penstock.
 
-    Where it belongs is in the command's help.
+    bash: penstock completion bash > ~/.local/share/bash-completion/completions/penstock
+
+    zsh: penstock completion zsh > _penstock, in a directory of $fpath
+
+    fish: penstock completion fish > ~/.config/fish/completions/penstock.fish
 
     Parameters
     ----------
     shell
         The shell that is to complete.
     """
-    from penstock.cli.main import app  # here: it names this module
+    from penstock.cli.tree import app  # here: it names this module
 
     print(f"{app.generate_completion(shell=shell).rstrip()}\n{_ENDINGS[shell]}", end="")

@@ -6,16 +6,18 @@ from cyclopts import Parameter
 
 from penstock.cli.usage import UnconfirmedError
 
-Yes: TypeAlias = Annotated[
-    bool,
-    Parameter(
-        name=["--yes", "-y"],
-        negative=(),
-        show_default=False,
-        help="Do it. Without this nothing is changed: it says what would be, and the exit code is 5.",
-    ),
-]
+_YES = Parameter(name=["--yes", "-y"], negative=(), show_default=False)
+_TRIED = "nothing is changed: it says what would be, and the exit code is 5."
+
+Yes: TypeAlias = Annotated[bool, _YES, Parameter(help=f"Do it. Without this {_TRIED}")]
 """For an argument of a destructive command: `yes: Yes = False`."""
+
+YesToBody: TypeAlias = Annotated[
+    bool,
+    _YES,
+    Parameter(help=f"Give a body back that is in --body or --file. Without this {_TRIED} No editor needs it."),
+]
+"""The same of a command that does it without, if the user has written in an editor what is to be done."""
 
 
 def only_tried(*would: str) -> NoReturn:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 from cyclopts import Parameter
 
-from penstock.cli.confirming import Yes, only_tried
+from penstock.cli.confirming import YesToBody, only_tried
 from penstock.cli.dialects import DialectName
 from penstock.cli.given import Body, File, body_given, json_of
 from penstock.cli.letters import letters_of, the_one
@@ -52,7 +52,7 @@ def edit(
     new: Annotated[NewBody, Parameter(name="*")] = NewBody(),  # noqa: B008 - frozen
     group: str | None = None,
     dialect: DialectName | None = None,
-    yes: Yes = False,
+    yes: YesToBody = False,
     output: Form = None,
     server: At = HERE,
 ) -> None:

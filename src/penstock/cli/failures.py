@@ -11,6 +11,7 @@ from cyclopts import Parameter
 
 from penstock.cli.moments import Moment
 from penstock.cli.printing import Form, chosen, print_rows
+from penstock.diagnosis.finding import amount
 from penstock.lake import Lake
 from penstock.lake.failures import Bar, Cluster
 from penstock.lake.failures import failures as failures_of
@@ -27,8 +28,12 @@ _COLUMNS = (
 def failures(
     *,
     lake: Path,
-    topics: Annotated[tuple[str, ...], Parameter(name=["--topic", "--topics", "-t"])] = (),
-    groups: Annotated[tuple[str, ...], Parameter(name=["--group", "--groups", "-g"])] = (),
+    topics: Annotated[
+        tuple[str, ...], Parameter(name=["--topic", "--topics", "-t"], negative=(), show_default=False)
+    ] = (),
+    groups: Annotated[
+        tuple[str, ...], Parameter(name=["--group", "--groups", "-g"], negative=(), show_default=False)
+    ] = (),
     since: Moment | None = None,
     until: Moment | None = None,
     html_file: Annotated[Path | None, Parameter(name="--html")] = None,
@@ -57,7 +62,8 @@ def failures(
     if html_file is not None:
         html_file.write_text(html(found, opened.path, now), encoding="utf-8")
         letters = sum(cluster.letters for cluster in found)
-        print(f"{letters:,} dead letters, {len(found):,} kinds of failure: see {html_file}", file=sys.stderr)
+        kinds = amount(len(found), "kind of failure", "kinds of failure")
+        print(f"{amount(letters, 'dead letter')}, {kinds}: see {html_file}", file=sys.stderr)
         return
     if chosen(output) in ("json", "ndjson"):
         print_rows(({**asdict(one), "replay": one.replay_command(opened.path)} for one in found), output, ())

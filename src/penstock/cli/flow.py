@@ -49,6 +49,9 @@ def run(
 ) -> None:
     """Run a flow until SIGTERM or Ctrl-C, which let the batch in progress come to its end; asked twice, end at once.
 
+    Exit code 0: done, or stopped. 1: it failed, or could not start. 2: the command line makes no sense. 4: the server
+    cannot be reached.
+
     Parameters
     ----------
     target
@@ -107,7 +110,9 @@ def load_flow(target: str) -> "Flow":
         return found
     flows = [f"{name}:{one}" for one, value in vars(module).items() if isinstance(value, Flow)]
     there = f"there is {' and '.join(flows)}" if flows else "make one there, with @flow(...)"
-    what = f"module {name!r} has no {path!r}" if found is None else f"{target} is a {type(found).__name__}, not a flow"
+    what = (
+        f"module {name!r} has no {path!r}" if found is None else f"{target} is of type {type(found).__name__}, no flow"
+    )
     raise UsageError(f"{what}: {there}.")
 
 

@@ -15,6 +15,7 @@ from penstock.cli.saying import warn
 from penstock.cli.servers import HERE, At, Server
 from penstock.cli.usage import UsageError
 from penstock.errors import JobDeadError, JobError
+from penstock.message.ids import new_id
 
 if TYPE_CHECKING:
     from penstock.jobs.job import JobHandle
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
 
 _CAN_BE_CANCELLED = frozenset({"queued", "scheduled", "running", "failed", "cancelled"})
 _CAN_BE_RETRIED = frozenset({"failed", "dead"})
-_NEITHER = "it is neither failed nor dead"
+_LATE = "a job that is done or dead cannot be cancelled"
+_NEITHER = "only a job that is failed or dead can be tried again"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +50,7 @@ class Asked:
     id: str | None = None
     """Its UUID; without it, one is made up."""
 
-    headers: Annotated[tuple[str, ...], Parameter(name=["--header", "-H"])] = ()
+    headers: Annotated[tuple[str, ...], Parameter(name=["--header", "-H"], negative=(), show_default=False)] = ()
     """The job's metadata, like source=shop; may be given several times."""
 
 
@@ -77,23 +79,26 @@ def enqueue(
     given, headers = body_given(body, file), headers_given(asked.headers)
     if given is None:
         raise UsageError("a job needs a body: give it, or --file.")
-    content, id = json_of(given), None if asked.id is None else uuid_given(asked.id, "a job")
+    content, id = json_of(given), new_id() if asked.id is None else uuid_given(asked.id, "a job")
     if asked.kind is None and manner.dialect == "job":
         raise UsageError("a job that is written in this dialect needs a kind: give --kind.")
     if asked.delay is not None and asked.at is not None:
         raise UsageError("--delay and --at both say when: give one of them.")
 
     async def enqueued(queue: "JobQueue") -> "JobHandle":
-        from penstock.message.ids import new_id
         from penstock.message.message import Message
         from penstock.options import Priority
 
-        message = Message(content, type=asked.kind, id=id or new_id(), headers=headers)
+        message = Message(content, type=asked.kind, id=id, headers=headers)
         when: dict[str, Any] = {"delay": asked.delay, "at": asked.at}
         return await queue.enqueue(message, priority=Priority(asked.priority), unique_key=asked.unique_key, **when)
 
     job = ask_queue(server, queue, manner, enqueued)
-    print_one({"id": job.id, "queue": queue, "priority": job.priority.value, "due": job.due}, output)
+    taken = job.id != id
+    facts = {"id": job.id, "queue": queue, "priority": job.priority.value, "due": job.due, "duplicate": taken}
+    print_one(facts, output)
+    if taken:
+        warn(f"nothing was enqueued: job {job.id} of queue {queue!r} stands for {asked.unique_key!r} already")
 
 
 def cancel(
@@ -112,7 +117,7 @@ def cancel(
     """
     if not yes:
         statuses = _each(server, queue, ids, manner, _status)
-        _only_tried(queue, statuses, _CAN_BE_CANCELLED, "cancel job {}", "too late to cancel it")
+        _only_tried(queue, statuses, _CAN_BE_CANCELLED, "cancel job {}", _LATE)
 
     async def act(job: "JobHandle") -> str:
         return (await job.cancel()).value
@@ -155,7 +160,9 @@ def run(queue: str, /, *ids: str, output: Form = None, manner: As = USUAL, serve
     ids
         The UUIDs of the jobs.
     """
-    _moved(server, queue, ids, manner, output, lambda job: job.run_now(), "it does not wait for its time")
+    _moved(
+        server, queue, ids, manner, output, lambda job: job.run_now(), "only a job that waits for its time can be run"
+    )
 
 
 def priority(
@@ -177,7 +184,8 @@ def priority(
     from penstock.options import Priority
 
     lane = Priority(priority)
-    _moved(server, queue, (id,), manner, output, lambda job: job.set_priority(lane), f"it was begun, or is {priority}")
+    unless = f"only a job that nobody has begun, and that is not {priority} already, can be moved"
+    _moved(server, queue, (id,), manner, output, lambda job: job.set_priority(lane), unless)
 
 
 def _only_tried(queue: str, statuses: dict[str, str], can: Collection[str], act: str, unless: str) -> NoReturn:
@@ -185,12 +193,12 @@ def _only_tried(queue: str, statuses: dict[str, str], can: Collection[str], act:
     place = f"of queue {queue!r}"
     if not any(status in can for status in statuses.values()):
         names = ", ".join(f"{id} is {status}" for id, status in statuses.items())
-        raise JobError(f"nothing would be changed in queue {queue!r} about {names}: {unless}")
+        raise JobError(f"nothing would be changed in queue {queue!r}: {names}, and {unless}")
     only_tried(
         *(
             f"{act.format(id)} {place}, which is {status}"
             if status in can
-            else f"leave job {id} {place} as it is, and fail, for it is {status}: {unless}"
+            else f"leave job {id} {place} as it is, and fail, for it is {status}, and {unless}"
             for id, status in statuses.items()
         )
     )
@@ -241,7 +249,7 @@ def _moved(
     _print(became, output)
     if refused:
         names = ", ".join(f"{id} is {became[id]}" for id in refused)
-        raise JobError(f"nothing was changed in queue {queue!r} about {names}: {unless}")
+        raise JobError(f"nothing was changed in queue {queue!r}: {names}, and {unless}")
 
 
 def _print(became: dict[str, str], output: str | None) -> None:

@@ -13,7 +13,7 @@ from penstock.cli.progress import Show, progress
 from penstock.cli.queues import USUAL, As, Status, ask_known_queue, ask_queue, facts_of
 from penstock.cli.servers import HERE, At
 from penstock.cli.shown import span_text
-from penstock.diagnosis.finding import command
+from penstock.diagnosis.finding import amount, command
 from penstock.errors import JobError
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ def drain(queue: str, /, *, timeout: Span | None = None, manner: As = USUAL, ser
                 left = await queue.stats()
                 queued = sum(lane.queued for lane in left.lanes.values())
                 raise JobError(
-                    f"queue {queue.name!r} has {queued:,} jobs queued and {left.active_jobs:,} running after"
+                    f"queue {queue.name!r} has {amount(queued, 'job')} queued and {left.active_jobs:,} running after"
                     f" {_said(timeout)}: see that workers run"
                 ) from None
             finally:

@@ -1,5 +1,6 @@
 """`penstock lake`: what was archived, asked by DuckDB. Needs no Spark and no server."""
 
+import re
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -9,8 +10,11 @@ from cyclopts import Parameter
 from penstock.backend import keys
 from penstock.cli.printing import Form, print_table
 from penstock.cli.usage import NotThereError
+from penstock.errors import LakeError
 from penstock.lake import Lake, Snapshot
 from penstock.lake import tables as sql_tables
+
+_NO_TABLE = re.compile("Table with name (.+?) does not exist!")
 
 
 def query(
@@ -34,11 +38,23 @@ def query(
     opened = Lake.open(lake)
     state = opened.snapshot()
     needed = sql_tables.needed_by(sql, state)
-    found = sql_tables.query(opened, sql, needed)
+    found = _answer(opened, sql, needed)
     if found is not None:
         print_table(found, output)
     if verbose:
         print(f"{len(needed.files):,} of {len(state.files):,} files of the lake were opened", file=sys.stderr)
+
+
+def _answer(lake: Lake, sql: str, needed: Snapshot) -> Any:
+    try:
+        return sql_tables.query(lake, sql, needed)
+    except LakeError as error:
+        if found := _NO_TABLE.search(str(error)):  # DuckDB would name tables of its own that are called likewise
+            raise NotThereError(
+                f"the lake has no table {found[1]!r}: penstock lake tables lists its tables and topics, and each topic"
+                " is a table, too"
+            ) from error
+        raise
 
 
 def tables(*, lake: Path, output: Form = None) -> None:

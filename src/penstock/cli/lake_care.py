@@ -8,6 +8,7 @@ from penstock.cli.confirming import Yes, only_tried
 from penstock.cli.moments import Span
 from penstock.cli.progress import progress
 from penstock.cli.shown import span_text
+from penstock.diagnosis.finding import amount
 
 if TYPE_CHECKING:
     from penstock.lake import Lake
@@ -29,7 +30,8 @@ def compact(*, lake: Path, grace: Span = timedelta(hours=1)) -> None:
     opened = Lake.open(lake)
     with progress("merging") as show:
         done = compact_files(opened, watch=show)
-    print(f"{done.files_before:,} files became {done.files_after:,}; {done.duplicates:,} duplicates removed")
+    merged = f"{amount(done.files_before, 'file')} became {done.files_after:,}"
+    print(f"{merged}; {amount(done.duplicates, 'duplicate')} removed")
     _sweep(opened, grace)
 
 
@@ -63,9 +65,11 @@ def drop(
         if not rows:
             print(f"Nothing to drop: the lake has no rows of days that ended {span_text(older_than)} ago")
             return
-        only_tried(f"take {rows:,} rows of days that ended {span_text(older_than)} ago out of the lake for good")
+        only_tried(
+            f"take {amount(rows, 'row')} of days that ended {span_text(older_than)} ago out of the lake for good"
+        )
     rows = drop_days(opened, older_than=older_than, topic=topic)
-    print(f"{rows:,} rows left the lake")
+    print(f"{amount(rows, 'row')} left the lake")
     _sweep(opened, grace)
 
 
@@ -73,4 +77,4 @@ def _sweep(lake: "Lake", grace: timedelta) -> None:
     from penstock.lake.retention import sweep
 
     if swept := sweep(lake, grace=grace):
-        print(f"{swept:,} files that were no part of it any more are deleted")
+        print(f"deleted {amount(swept, 'file')} of no further use")

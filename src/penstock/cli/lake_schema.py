@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.cli.printing import Form, print_table
+from penstock.diagnosis.finding import amount
 from penstock.lake import Lake
 from penstock.lake.learning import schema_of
 from penstock.lake.schemas import MOST_COLUMNS, Schema
@@ -29,7 +30,9 @@ def schema(topic: str, /, *, lake: Path, output: Form = None) -> None:
     if is_shadowed(topic, opened.snapshot()):
         _note(f"the lake has a table {topic!r}, which that name means in queries: ask messages, with WHERE topic = …")
     if found.left_out:
-        _note(f"{found.left_out:,} values are in no column, since there are at most {MOST_COLUMNS:,}: payload has them")
+        are, them = ("is", "it") if found.left_out == 1 else ("are", "them")
+        without = f"{amount(found.left_out, 'value')} {are} in no column, since there are at most {MOST_COLUMNS:,}"
+        _note(f"{without}: payload has {them}")
 
 
 def _table(found: Schema) -> Any:

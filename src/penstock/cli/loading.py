@@ -39,7 +39,7 @@ def load_app(target: str, *, handled: bool = True) -> "Penstock":
             raise UsageError(f"module {module_name!r} has no {path!r}: {_suggestion(module)}.")
         found = getattr(found, name)
     if not isinstance(found, Penstock):
-        raise UsageError(f"{target} is a {type(found).__name__}, not a Penstock: {_suggestion(module)}.")
+        raise UsageError(f"{target} is of type {type(found).__name__}, no Penstock: {_suggestion(module)}.")
     if handled and not found.handled_faces:
         raise UsageError(
             f"{target} has no handlers, so there is nothing to run: register them with @bus.on(...) in {module_name!r},"

@@ -60,6 +60,8 @@ def migrate(
     It may be interrupted anywhere and run again: each job is moved once. Others may add jobs to the set, and take them,
     meanwhile.
 
+    Exit code 0: all were moved. 1: some cannot be, or it could not go on. 2: the command line makes no sense.
+
     Parameters
     ----------
     queue

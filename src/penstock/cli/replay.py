@@ -26,16 +26,18 @@ if TYPE_CHECKING:
 class Choice:
     """A `Selection`, as the command line says it."""
 
-    topics: Annotated[tuple[str, ...], Parameter(name=["--topic", "--topics", "-t"])] = ()
+    topics: Annotated[
+        tuple[str, ...], Parameter(name=["--topic", "--topics", "-t"], negative=(), show_default=False)
+    ] = ()
     """Only of these."""
 
-    ids: Annotated[tuple[str, ...], Parameter(name="--ids")] = ()
+    ids: Annotated[tuple[str, ...], Parameter(name="--ids", negative=(), show_default=False)] = ()
     """Only these messages."""
 
-    types: Annotated[tuple[str, ...], Parameter(name=["--type", "--types"])] = ()
+    types: Annotated[tuple[str, ...], Parameter(name=["--type", "--types"], negative=(), show_default=False)] = ()
     """Only messages of these types."""
 
-    keys: Annotated[tuple[str, ...], Parameter(name=["--key", "--keys"])] = ()
+    keys: Annotated[tuple[str, ...], Parameter(name=["--key", "--keys"], negative=(), show_default=False)] = ()
     """Only messages with these keys."""
 
     since: Moment | None = None
@@ -99,12 +101,13 @@ def replay(
         with progress("replaying", console) as show:
             done = job.bring(found, lambda count: show(count, total))
     place = f" to group {group!r}" if group else ""
-    before = f"; {done.before:,} were there already" if done.before else ""
+    before = f"; {done.before:,} {'was' if done.before == 1 else 'were'} there already" if done.before else ""
     console.print(f"Replayed {amount(done.written, 'message')}{place} as {id!r}{before}", highlight=False)
     if done.left:
-        warn(f"{done.left:,} messages came to the lake after the replay was begun: another --id brings them")
+        warn(f"{amount(done.left, 'message')} came to the lake after the replay was begun: another --id brings them")
     if done.gone:
-        warn(f"{done.gone:,} messages have left the lake since the replay was begun, and were not brought")
+        have = "has" if done.gone == 1 else "have"
+        warn(f"{amount(done.gone, 'message')} {have} left the lake since the replay was begun, without being brought")
 
 
 def _where(topic: str | None, group: str | None) -> str:

@@ -35,6 +35,9 @@ def run(
 ) -> None:
     """Run the handlers of an app until SIGTERM or Ctrl-C, then drain; asked twice, end at once.
 
+    Exit code 0: drained. 1: it could not start, or did not end in time. 2: the command line makes no sense. 4: the
+    server cannot be reached.
+
     Parameters
     ----------
     target

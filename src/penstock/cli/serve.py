@@ -34,13 +34,13 @@ _MARGIN_SECONDS = 3.0
 class Terms:
     """What is served, and to whom."""
 
-    read: Annotated[tuple[str, ...], Parameter(name="--read")] = ("*",)
+    read: Annotated[tuple[str, ...], Parameter(name="--read", show_default=" ".join)] = ("*",)
     """A topic that may be followed, or a beginning of names and `*`. May be given more than once."""
 
-    write: Annotated[tuple[str, ...], Parameter(name="--write")] = ("*",)
+    write: Annotated[tuple[str, ...], Parameter(name="--write", show_default=" ".join)] = ("*",)
     """A topic that may be published to, likewise. All, whatever --read says, unless this or --empty-write is given."""
 
-    origins: Annotated[tuple[str, ...], Parameter(name="--origin")] = ()
+    origins: Annotated[tuple[str, ...], Parameter(name="--origin", negative=(), show_default=False)] = ()
     """Let pages of this origin in, as in https://shop.example. May be given more than once."""
 
     token_file: Path | None = None
@@ -64,6 +64,9 @@ def serve(
     terms: Annotated[Terms, Parameter(name="*")] = Terms(),  # noqa: B008 - frozen
 ) -> None:
     """Serve topics over HTTP until SIGTERM or Ctrl-C: followed as server-sent events, published to by POST.
+
+    Exit code 0: asked to stop, and stopped. 1: it could not start, or did not end in time. 2: the command line makes no
+    sense. 4: the server cannot be reached.
 
     Parameters
     ----------

@@ -33,15 +33,19 @@ class Server:
         """Its URL, and who says so; `UsageError` if nobody does."""
         if self.url is not None and self.context is not None:
             raise UsageError("--url and --context both name a server: give one of them.")
+        if "" in (self.url, self.context):  # as of a variable of a script that is not set: no other server is meant
+            raise UsageError(f"{'--url' if self.url == '' else '--context'} is empty: name a server, or leave it out.")
         if self.url is not None:
             return self.url, "--url"
         if self.context is None and (url := os.environ.get(URL_VARIABLE)):
             return url, f"${URL_VARIABLE}"
         contexts = load_contexts()
-        name = self.context or contexts.current
+        name = contexts.current if self.context is None else self.context
         if name is None:
             raise UsageError(
                 f"no server: give --url or --context, or set ${URL_VARIABLE}, or choose one with penstock context use."
+                " If you have none, penstock up runs one and prints its URL; --url embedded:// starts the same one for"
+                " the time of a command."
             )
         return contexts.url(name), f"context {name!r}"
 

@@ -5,7 +5,10 @@ from penstock.spark.start.doctor import Finding, examine
 
 
 def doctor() -> None:
-    """Say what Spark needs, what of it is here, and how to get the rest."""
+    """Say what Spark needs, what of it is here, and how to get the rest.
+
+    Exit code 0: a session can start. 1: something is missing or unfit.
+    """
     findings = []
     for finding in examine():
         print(line(finding), flush=True)  # one by one: each may take a second

@@ -17,7 +17,7 @@ from penstock.cli.servers import HERE, At, ask
 from penstock.cli.standing import GROUP_COLUMNS, group_row, topic_facts
 from penstock.cli.usage import NotThereError, UsageError
 from penstock.diagnosis.finding import amount
-from penstock.errors import ConfigurationError
+from penstock.errors import ConfigurationError, TopicError
 from penstock.message.times import EPOCH, span_text
 from penstock.overview import Overview, TopicView
 
@@ -155,7 +155,7 @@ async def _adopted(app: "Penstock", topics: tuple[str, ...], match: str | None) 
     for name in matching:
         try:
             found.setdefault(name, await _stream(app, name))
-        except (ConfigurationError, NotThereError) as error:  # a name that cannot be written, or not as it is shown
+        except (ConfigurationError, NotThereError, TopicError) as error:  # it is damaged, or its name cannot be written
             warn(f"the stream {name!r} cannot be adopted: {error}")
     for name, view in found.items():
         await app.backend.register(name)

@@ -4,7 +4,6 @@ import base64
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any
@@ -15,13 +14,13 @@ from cyclopts import Parameter
 from penstock.backend.entry import Appended, Stored
 from penstock.backend.facts import position
 from penstock.cli.dialects import Dialect, DialectName
-from penstock.cli.given import FileOrPipe, stdin
+from penstock.cli.given import FileOrPipe
 from penstock.cli.looking import absent, topic_there
 from penstock.cli.places import Place
 from penstock.cli.progress import progress
 from penstock.cli.saying import warn
 from penstock.cli.servers import HERE, At, connected
-from penstock.cli.usage import UsageError
+from penstock.cli.topic_files import LONGEST_LINE, is_written_to, lines_of, reading, writing
 from penstock.diagnosis.finding import amount
 from penstock.errors import PublishError, TopicError
 
@@ -29,15 +28,19 @@ if TYPE_CHECKING:
     from penstock.app import Penstock
     from penstock.cli.progress import Show
 
-_AT_ONCE = 500
+_AT_ONCE, _BYTES_AT_ONCE = 500, 8 << 20
 _NAMED = 3
 _THERE = frozenset({Appended.NEW, Appended.KNOWN})
-_REFUSED = {
-    Appended.OLDER: "are older than the newest of {topic}",
-    Appended.OTHER: "differ from what {topic} has under the same ids",
-    Appended.AHEAD: "are ahead of the server's clock, so that all that comes to {topic} would have to lie behind them",
+_AHEAD = "ahead of the server's clock, so that all that comes to {topic} would have to lie behind"
+_REFUSED = {  # one, or more of them
+    Appended.OLDER: ("is older than the newest of {topic}", "are older than the newest of {topic}"),
+    Appended.OTHER: (
+        "differs from what {topic} has under the same id",
+        "differ from what {topic} has under the same ids",
+    ),
+    Appended.AHEAD: (f"is {_AHEAD} it", f"are {_AHEAD} them"),
 }
-_ALONE = "put these alone into a file for --new-ids, which appends all that it is given, under new ids"
+_ALONE = "To append what was refused, put that alone into a file for --new-ids, which gives all of it new ids"
 _encode_lines = msgspec.json.Encoder().encode_lines
 
 
@@ -81,7 +84,7 @@ def export(
     """
     with connected(server) as (app, runner):
         runner.run(_check_whole(app, topic))
-        with progress("exporting", interrupted=partial(_half_exported, file)) as show, _writing(file) as out:
+        with progress("exporting", interrupted=partial(_half_exported, file)) as show, writing(file) as out:
             count = runner.run(_export(app, topic, after, dialect, out, show))
     print(f"Exported {amount(count, 'entry', 'entries')} of {topic!r}", file=sys.stderr)
 
@@ -115,7 +118,9 @@ async def _export(app: "Penstock", topic: str, after: Any, dialect: DialectName,
 
 
 def _half_exported(file: Path, count: int) -> str:
-    return f"about {count:,} entries were written" if _is_written_to(file) else f"{file} is as it was"
+    return (
+        f"written so far: about {amount(count, 'entry', 'entries')}" if is_written_to(file) else f"{file} is as it was"
+    )
 
 
 def import_(
@@ -143,7 +148,7 @@ def import_(
     fates, first, is_listed = Counter[Appended](), defaultdict[Appended, list[str]](list), False
     with (
         connected(server) as (app, runner),
-        _reading(file) as lines,
+        reading(file) as lines,
         progress("importing", interrupted=partial(_half_imported, topic)) as show,
     ):
         runner.run(_check_undivided(app, topic))
@@ -157,14 +162,15 @@ def import_(
                 if len(first[fate]) < _NAMED:
                     first[fate].append(entry.id)
             show(fates.total())
-    known = f"; {fates[Appended.KNOWN]:,} were there already" if fates[Appended.KNOWN] else ""
+    count = fates[Appended.KNOWN]
+    known = f"; {count:,} {'was' if count == 1 else 'were'} there already" if count else ""
     print(f"Imported {amount(fates[Appended.NEW], 'entry', 'entries')} to {topic!r}{known}", file=sys.stderr)
     if refused := [_refused(fate, fates[fate], first[fate], topic) for fate in _REFUSED if fates[fate]]:
-        raise TopicError(f"{'; '.join(refused)}. They were not imported: {_ALONE}")
+        raise TopicError(f"refused, and not imported: {'; '.join(refused)}. {_ALONE}")
 
 
 def _half_imported(topic: str, count: int) -> str:
-    return f"about {count:,} entries of the file were imported to {topic!r}, or were there already"
+    return f"imported to {topic!r} so far, or there already: about {amount(count, 'entry', 'entries')} of the file"
 
 
 async def _check_undivided(app: "Penstock", topic: str) -> None:
@@ -178,12 +184,12 @@ async def _check_undivided(app: "Penstock", topic: str) -> None:
 
 def _refused(fate: "Appended", count: int, ids: list[str], topic: str) -> str:
     named = f"{', '.join(ids)}{', …' if count > len(ids) else ''}"
-    return f"{count:,} entries {_REFUSED[fate].format(topic=repr(topic))} ({named})"
+    return f"{amount(count, 'entry', 'entries')} {_REFUSED[fate][count > 1].format(topic=repr(topic))} ({named})"
 
 
 def _entries(lines: IO[bytes], file: Path) -> Iterator[Sequence[Stored]]:
-    some: list[Stored] = []
-    for number, line in enumerate(lines, 1):
+    some, size = list[Stored](), 0
+    for number, line in enumerate(lines_of(lines), 1):
         if not line.strip():
             continue
         try:
@@ -192,14 +198,17 @@ def _entries(lines: IO[bytes], file: Path) -> Iterator[Sequence[Stored]]:
             raise PublishError(
                 f"line {number:,} of {file} is no exported entry: {error}; what is before it may be imported already"
             ) from error
-        if len(some) == _AT_ONCE:
+        size += len(line)
+        if len(some) == _AT_ONCE or size >= _BYTES_AT_ONCE:
             yield some
-            some = []
+            some, size = [], 0
     if some:
         yield some
 
 
 def _entry(line: bytes) -> Stored:
+    if len(line) > LONGEST_LINE:
+        raise ValueError(f"it is longer than {LONGEST_LINE:,} bytes, which no entry is")
     entry = _decode(line)
     milliseconds, number = position(entry.entry_id)
     if not 0 < max(milliseconds, number) < 2**64:
@@ -218,45 +227,3 @@ def _written(value: bytes) -> str | _Base64:
 
 def _read(value: str | _Base64) -> bytes:
     return value.encode() if isinstance(value, str) else base64.b64decode(value.base64, validate=True)
-
-
-@contextmanager
-def _writing(file: Path) -> Iterator[IO[bytes]]:
-    if str(file) == "-":
-        yield sys.stdout.buffer
-        sys.stdout.flush()  # or a reader that has left would be told of after all was said to be exported
-        return
-    if _is_written_to(file):
-        with _opened(file, "wb") as out:
-            yield out
-        return
-    # Beside it until it is whole: an export that fails leaves what was there before, and no half that looks whole.
-    part = file.with_name(f"{file.name}.part")
-    with _opened(part, "wb", file) as out:
-        try:
-            yield out
-        except BaseException:
-            part.unlink()
-            raise
-    part.replace(file)
-
-
-@contextmanager
-def _reading(file: Path) -> Iterator[IO[bytes]]:
-    if str(file) == "-":
-        yield stdin()
-        return
-    with _opened(file, "rb") as lines:
-        yield lines
-
-
-def _is_written_to(file: Path) -> bool:
-    """Straight away: it is stdout, a pipe or a device."""
-    return str(file) == "-" or (file.exists() and not file.is_file())
-
-
-def _opened(file: Path, mode: str, given: Path | None = None) -> Any:
-    try:
-        return file.open(mode)
-    except OSError as error:
-        raise UsageError(f"{given or file} cannot be opened: {error.strerror}.") from error

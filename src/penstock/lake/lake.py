@@ -20,7 +20,7 @@ from typing import Self
 
 import msgspec
 
-from penstock.errors import LakeError
+from penstock.errors import LakeError, LakeNotFoundError
 from penstock.lake.log import Log, sync_directory
 from penstock.lake.manifest import Commit, DataFile, Snapshot
 
@@ -42,11 +42,11 @@ class Lake:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Self:
-        """`LakeError` if there is none."""
+        """`LakeNotFoundError` if there is none."""
         lake = cls(path)
         with _naming(lake.path):
             if not lake.exists():
-                raise LakeError(
+                raise LakeNotFoundError(
                     f"{lake.path} is no lake: it has no {_OWN}/commits; check the path, or archive to it first"
                 )
             lake.snapshot()

@@ -16,7 +16,7 @@ from urllib.parse import quote
 import msgspec
 from msgspec import structs
 
-from penstock.errors import LakeError
+from penstock.errors import LakeError, LakeNotFoundError
 from penstock.lake import tables
 from penstock.lake.lake import Lake
 from penstock.lake.manifest import DataFile
@@ -67,13 +67,15 @@ def kind_of(type: str, value: str) -> str:
 
 
 def schema_of(lake: Lake, topic: str) -> Schema:
-    """What the payloads of a topic hold; `LakeError` if the lake has no messages of it.
+    """What the payloads of a topic hold; `LakeNotFoundError` if the lake has no messages of it.
 
     The first call after files were added reads those. Where nothing may be written in the lake, each call does.
     """
     files = lake.snapshot().of(tables.RAW, topic=topic)
     if not files:
-        raise LakeError(f"the lake {lake.path} has no messages of topic {topic!r}; `penstock lake tables` lists them")
+        raise LakeNotFoundError(
+            f"the lake {lake.path} has no messages of topic {topic!r}; `penstock lake tables` lists them"
+        )
     place = lake.kept("schemas") / f"{quote(topic, safe='')}.json"
     known = _read(place, topic)
     if all(file.path in known.files for file in files):

@@ -37,6 +37,8 @@ def demo(
     Three producers, two groups of handlers (of which one fails now and then), a queue of jobs in three lanes, a stream
     of changes, a follower over HTTP, dead letters and their replay; and Spark, which archives it all to a lake.
 
+    Exit code 0: it does. 1: it does not. 2: the command line makes no sense. 130: interrupted.
+
     Parameters
     ----------
     orders
