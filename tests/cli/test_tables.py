@@ -93,6 +93,14 @@ def test_columns_that_can_be_spared_go_one_by_one() -> None:
     assert lines([row], 15, spare=spare)[0].split() == ["topic", "lag"]
 
 
+def test_of_columns_that_can_be_spared_those_that_say_0_throughout_go_first() -> None:
+    row = {"topic": "orders", "lag": 0, "behind": 1_000_000, "parked": 0, "later": None}
+    spare = ("behind", "parked", "later")
+    assert lines([row], 40, spare=spare)[0].split() == ["topic", "lag", "behind", "parked", "later"]
+    assert lines([row, row], 29, spare=spare)[0].split() == ["topic", "lag", "behind"]
+    assert lines([row, row | {"parked": 1}], 25, spare=spare)[0].split() == ["topic", "lag", "parked"]
+
+
 def test_what_has_no_room_in_columns_is_one_fact_per_line() -> None:
     rows = [{"id": UUID, "consumer": CONSUMER, "note": None}, {"id": UUID, "consumer": "b", "note": "x"}]
     assert lines(rows, 80) == [
