@@ -46,6 +46,13 @@ def test_lines_of_stdin_are_a_message_each(penstock: CommandLine, client: redis.
     assert penstock("publish", "orders").out == ""
 
 
+def test_what_is_false_is_so_as_in_json_in_every_form_for_programs(penstock: CommandLine) -> None:
+    again = ("publish", "orders", "1", "--id", ID, "-o")
+    assert penstock(*again, "csv").out.splitlines()[1].endswith(",orders,false")
+    assert penstock(*again, "csv").out.splitlines()[1].endswith(",orders,true")
+    assert penstock(*again, "raw").out.endswith("\torders\ttrue\n")
+
+
 def test_who_types_messages_is_told_how_to_end(penstock: CommandLine, client: redis.Redis) -> None:
     assert penstock.url is not None
     ours, theirs = pty.openpty()
