@@ -3,8 +3,10 @@
 import asyncio
 import os
 import pty
+import re
 import subprocess
 import sys
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -200,6 +202,54 @@ def test_every_list_fits_into_80_columns(penstock: CommandLine, client: redis.Re
     told = penstock("group", "pending", TOPIC, "mail-and-sms-gateway", terminal=True, columns=80).out
     assert told.count(CONSUMER) == 2
     assert REASON.rsplit(maxsplit=1)[-1] in penstock("dead", "ls", TOPIC, terminal=True, columns=80).out
+
+
+@pytest.mark.parametrize("form", ["table", "json", "ndjson", "csv", "raw"])
+@pytest.mark.parametrize("given", [('{"a": 1}',), ()], ids=["one", "lines"])
+def test_on_a_terminal_rows_are_what_they_are_in_a_pipe_whatever_a_bar_does(
+    penstock: CommandLine, form: str, given: tuple[str, ...]
+) -> None:
+    """Of a topic with a name that is too long for one line."""
+    said, lines = f"publish {TOPIC * 3} -o {form}", None if given else b"1\n2\n"
+    told = on_a_terminal(penstock, *said.split(), *given, stdin=lines)
+    if form == "table":
+        assert (b"publishing" in told) is not bool(given)
+        return
+    assert b"\x1b" not in told
+    seen, piped = told.decode(), penstock(*said.split(), *given, stdin=lines.decode() if lines else "").out
+    assert normal(seen) == normal(piped)
+
+
+def test_no_bar_is_drawn_where_somebody_types(penstock: CommandLine) -> None:
+    told = on_a_terminal(penstock, "publish", "orders", typed=b"1\n2\n\x04")
+    assert b"Ctrl-D ends" in told
+    assert b"publishing" not in told
+
+
+def normal(told: str) -> str:
+    """Without what is another one each time."""
+    return re.sub(r"[0-9a-f-]{36}|\d{13}-\d+", "…", told.replace("\r", ""))
+
+
+def on_a_terminal(penstock: CommandLine, *words: str, stdin: bytes | None = None, typed: bytes = b"") -> bytes:
+    """All that a terminal is given, by stdout and stderr; what is typed there comes back from it, too."""
+    assert penstock.url is not None
+    ours, theirs = pty.openpty()
+    os.write(ours, typed)
+    with subprocess.Popen(
+        [sys.executable, "-c", "from penstock.cli.main import main; main()", *words],
+        env={**os.environ, **COLOURED, "PENSTOCK_URL": penstock.url},
+        stdin=subprocess.PIPE if stdin else theirs, stdout=theirs, stderr=theirs,
+    ) as process:  # fmt: skip
+        process.communicate(stdin, timeout=50)
+    os.close(theirs)
+    told = b""
+    with suppress(OSError):  # how a terminal says that its last program has gone
+        while chunk := os.read(ours, 65536):
+            told += chunk
+    os.close(ours)
+    assert process.returncode == 0, told
+    return told
 
 
 def test_a_bar_takes_nothing_from_who_reads_the_answer(kept_server: Server, client: redis.Redis) -> None:
