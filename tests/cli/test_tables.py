@@ -111,6 +111,14 @@ def test_what_has_no_room_in_columns_is_one_fact_per_line() -> None:
     ]  # fmt: skip
 
 
+def test_without_rows_there_are_heads_or_nothing_at_all() -> None:
+    console = Console(width=40, color_system=None)
+    for columns, told in ((("id", "reason"), "id  reason\n──────────\n"), ([f"column{n}" for n in range(9)], "")):
+        with console.capture() as shown:
+            console.print(drawn(columns, [], 40))
+        assert shown.get() == told
+
+
 def test_a_tower_of_syllables_is_no_table() -> None:
     (first, *_) = lines([{"id": UUID, "group": "billing", "at": NOW, "reason": REASON * 5}], 80)
     assert first == f"id      {UUID}"

@@ -45,12 +45,13 @@ class _Column:
 
     @property
     def is_empty(self) -> bool:
-        return not any(self.cells)
+        """Though there are rows."""
+        return bool(self.cells) and not any(self.cells)
 
     @property
     def is_nothing(self) -> bool:
         """All that it says is that there is none."""
-        return all(cell in ("", "0") for cell in self.cells)
+        return bool(self.cells) and all(cell in ("", "0") for cell in self.cells)
 
     @property
     def widest(self) -> int:
