@@ -212,20 +212,32 @@ def test_every_list_fits_into_80_columns(penstock: CommandLine, client: redis.Re
     assert REASON.rsplit(maxsplit=1)[-1] in penstock("dead", "ls", TOPIC, terminal=True, columns=80).out
 
 
-@pytest.mark.parametrize("form", ["table", "json", "ndjson", "csv", "raw"])
-@pytest.mark.parametrize("given", [('{"a": 1}',), ()], ids=["one", "lines"])
-def test_on_a_terminal_rows_are_what_they_are_in_a_pipe_whatever_a_bar_does(
-    penstock: CommandLine, form: str, given: tuple[str, ...]
+LONG = TOPIC * 3  # for one line of a terminal
+
+
+@pytest.mark.parametrize(
+    ("words", "lines"),
+    [
+        (("1", "-o", "raw"), ""),
+        (("1", "-o", "json"), ""),
+        (("-o", "csv"), "1\n2\n"),
+        (("-o", "ndjson"), "1\n2\n"),
+    ],
+)
+def test_on_a_terminal_rows_are_for_programs_as_they_are_in_a_pipe(
+    penstock: CommandLine, words: tuple[str, ...], lines: str
 ) -> None:
-    """Of a topic with a name that is too long for one line."""
-    said, lines = f"publish {TOPIC * 3} -o {form}", None if given else b"1\n2\n"
-    told = on_a_terminal(penstock, *said.split(), *given, stdin=lines)
-    if form == "table":
-        assert (b"publishing" in told) is not bool(given)
-        return
-    assert b"\x1b" not in told
-    seen, piped = told.decode(), penstock(*said.split(), *given, stdin=lines.decode() if lines else "").out
-    assert normal(seen) == normal(piped)
+    told = on_a_terminal(penstock, "publish", LONG, *words, stdin=lines.encode()).decode()
+    assert normal(told) == normal(penstock("publish", LONG, *words, stdin=lines).out)
+
+
+@pytest.mark.parametrize(("words", "lines"), [(("1",), b""), ((), b"1\n2\n")], ids=["one", "lines"])
+def test_a_bar_is_drawn_beside_a_table_if_there_may_be_many_rows(
+    penstock: CommandLine, words: tuple[str, ...], lines: bytes
+) -> None:
+    told = on_a_terminal(penstock, "publish", LONG, *words, stdin=lines)
+    assert (b"publishing" in told) is bool(lines)
+    assert told.count("…\r\n".encode()) == max(1, lines.count(b"\n"))
 
 
 def test_no_bar_is_drawn_where_somebody_types(penstock: CommandLine) -> None:
