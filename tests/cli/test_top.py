@@ -194,6 +194,9 @@ def test_a_topic_that_cannot_be_looked_at_says_so_in_its_row_also_where_it_is_na
         rows = {row["topic"]: row for row in penstock("top", *words, "--once", "--every", "10ms").rows}
         assert "broken" in rows["broken"]["note"]
         assert rows["orders"]["lag"] == 2
+    told = penstock("top", "--once", "--every", "10ms", terminal=True, columns=80).out
+    assert "cannot" in told
+    assert "…" in told
     assert "topic" in penstock.refused("top", "a b\x00", "--once", code=2)
 
 

@@ -14,6 +14,7 @@ COLUMNS = (
 )  # fmt: skip
 _NOTHING = (False, 0)
 _QUIET = Patience().quiet
+_LONGEST_NOTE = 48  # in a table: what is longer takes the place of other rows, or has none; penstock ls tells all of it
 
 
 def rows_of(before: Sequence[TopicView], now: Sequence[TopicView], order: Order, *, for_people: bool) -> list[Row]:
@@ -44,7 +45,7 @@ def _of_topic(before: TopicView | None, now: TopicView, *, for_people: bool) -> 
         "length": now.length,
         "published_rate": _rate(before.published if before else None, now.published, seconds),
         "dead": now.dead,
-        "note": now.problem,
+        "note": _shortened(now.problem) if for_people and now.problem else now.problem,
     }
     read = {group.name: group.read for group in before.groups} if before else {}
     for group in now.groups:
@@ -52,6 +53,10 @@ def _of_topic(before: TopicView | None, now: TopicView, *, for_people: bool) -> 
         yield weight(group.lag), facts | group_row(group, for_people=for_people) | own
     if not now.groups:
         yield _NOTHING, dict.fromkeys(COLUMNS) | facts
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _LONGEST_NOTE else f"{text[: _LONGEST_NOTE - 1]}…"
 
 
 def _note(group: GroupView) -> str | None:
