@@ -196,6 +196,25 @@ def test_failures_come_in_every_form(failing: tuple[str, list[str]], tmp_path: P
     assert page.read_text().count("<article") == 3
 
 
+def test_a_reason_is_told_to_its_end_and_times_as_everywhere(lake: str) -> None:
+    reason = f"the bank refuses to book it, {'and says why at length, ' * 4}for the account is closed"
+    bury(Lake.open(lake), [Letter(id=new_id(), died=after(9), reason=reason)])
+    (row,) = csv.DictReader(run("failures", "--lake", lake, "-o", "csv").splitlines())
+    assert (row["reason"], row["first"]) == (reason, "2026-03-01T09:00:00Z")
+    shown = CommandLine(None, Path("/nowhere"))
+    for columns in (80, 240):
+        told = shown("lake", "failures", "--lake", lake, terminal=True, columns=columns).out
+        assert "2026-03-01 09:00:00Z" in " ".join(told.split())
+        assert "closed" in told
+
+
+def test_where_nothing_has_failed_nothing_is_shown(lake: str) -> None:
+    shown = CommandLine(None, Path("/nowhere"))
+    for chosen, meant in (((), ""), (("--topic", "orders"), " that is meant")):
+        done = shown("lake", "failures", "--lake", lake, *chosen, terminal=True, columns=80)
+        assert (done.out, done.err) == ("", f"The lake has no dead letter{meant}\n")
+
+
 def test_the_command_of_a_failure_replays_just_its_messages(failing: tuple[str, list[str]]) -> None:
     lake, wanted = failing
     command = json.loads(run("failures", "--lake", lake).splitlines()[0])["replay"]

@@ -35,6 +35,22 @@ def test_topics_are_listed_with_what_holds_them_up(penstock: CommandLine, client
     assert "problem" in table
 
 
+def test_on_a_narrow_terminal_it_is_a_table_also_where_there_are_queues(
+    penstock: CommandLine, client: redis.Redis
+) -> None:
+    for queue in ("images", "mail"):
+        for lane in ("high", "normal", "low"):
+            penstock("job", "enqueue", queue, "{}", "--priority", lane)
+            client.xgroup_create(f"{{{queue}}}:{lane}", "workers", "0")
+    for topic in ("orders", "customer-events"):
+        penstock("publish", topic, "1")
+    told = penstock("ls", terminal=True, columns=80).out.splitlines()
+    assert told[0].split() == ["topic", "length", "groups", "lag", "dead", "pinned_by"]
+    assert len(told) == 2 + 8
+    penstock("publish", "orders", "1", "--delay", "1h")
+    assert "later" in penstock("ls", terminal=True, columns=80).out.splitlines()[0]
+
+
 def test_a_topic_that_nobody_reads_says_so(penstock: CommandLine, kept_server: object) -> None:
     async def publish() -> None:
         async with Penstock.connect(penstock.url) as app:

@@ -7,11 +7,13 @@ import pty
 import re
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 
 import pytest
 import redis
 
+from penstock.cli.stdin_lines import lines_of
 from tests.support.command_line import CommandLine
 from tests.support.proxy import Proxy
 from tests.support.servers import Server
@@ -46,6 +48,13 @@ def test_lines_of_stdin_are_a_message_each(penstock: CommandLine, client: redis.
     assert penstock("publish", "orders").out == ""
 
 
+def test_what_is_false_is_so_as_in_json_in_every_form_for_programs(penstock: CommandLine) -> None:
+    again = ("publish", "orders", "1", "--id", ID, "-o")
+    assert penstock(*again, "csv").out.splitlines()[1].endswith(",orders,false")
+    assert penstock(*again, "csv").out.splitlines()[1].endswith(",orders,true")
+    assert penstock(*again, "raw").out.endswith("\torders\ttrue\n")
+
+
 def test_who_types_messages_is_told_how_to_end(penstock: CommandLine, client: redis.Redis) -> None:
     assert penstock.url is not None
     ours, theirs = pty.openpty()
@@ -65,13 +74,45 @@ def test_who_types_messages_is_told_how_to_end(penstock: CommandLine, client: re
 def test_lines_that_are_no_messages_keep_no_other_from_being_published(
     penstock: CommandLine, client: redis.Redis
 ) -> None:
-    done = penstock("publish", "orders", stdin='1\nnonsense\n"' + "x" * 1_100_000 + '"\n2\n', code=1)
+    long, longer = ('"' + "x" * count + '"' for count in (1_100_000, 8 * 1024 * 1024))
+    done = penstock("publish", "orders", stdin=f"1\n\nnonsense\n{long}\n \n{longer}\n2\n", code=1)
     assert [fields[b"payload"] for fields in stored(client)] == [b"1", b"2"]
-    second, third, last = done.err.splitlines()
-    assert second.startswith("penstock: message 2: the body cannot be read")
-    assert "message 3: " in third
-    assert "the limit is" in third
-    assert last == "penstock: 2 of 4 messages were not published: see above"
+    third, fourth, sixth, last = done.err.splitlines()
+    assert third.startswith("penstock: line 3: the body cannot be read")
+    for line, number in ((fourth, 4), (sixth, 6)):
+        assert f"line {number}: " in line
+        assert "the limit is" in line
+    assert last == "penstock: 3 of 5 messages were not published: see above"
+
+
+def test_lines_are_those_of_the_input_however_they_come() -> None:
+    text = b"a\n\n" + b"b" * 70 + b"\r\n \n" + b"c" * 101 + b"\n" + b"d" * 100 + b"\n" + b"e" * 500
+    numbered = [(1, b"a"), (3, b"b" * 70 + b"\r"), (5, None), (6, b"d" * 100), (7, None)]
+    for size in (1, 2, 3, 7, 100, 1000):
+        assert [tuple(line) for some in lines_of(Arriving(text, size), 100) for line in some] == numbered
+        assert [*lines_of(Arriving(b"x\n", size), 100)] == [[(1, b"x")]]
+    assert [len(some) for some in lines_of(Arriving(b"1\n" * 2500, 10_000), 100)] == [1000, 1000, 500]
+
+
+def test_of_a_line_that_is_too_long_no_more_is_held_than_is_allowed() -> None:
+    endless, most = Arriving(b"x" * 50_000, 50_000, times=1000), 1_000_000
+    tracemalloc.start()
+    try:
+        assert [*lines_of(endless, most)] == [[(1, None)]]
+        assert tracemalloc.get_traced_memory()[1] < 2 * most
+    finally:
+        tracemalloc.stop()
+
+
+class Arriving:
+    """Gives so much of a text at once; and all of it that many times."""
+
+    def __init__(self, text: bytes, size: int, times: int = 1) -> None:
+        pieces = [text[start : start + size] for start in range(0, len(text), size)]
+        self._pieces = (b"%b" % piece for _ in range(times) for piece in pieces)
+
+    def read1(self, most: int) -> bytes:
+        return next(self._pieces, b"")
 
 
 def test_a_first_line_that_is_no_message_keeps_no_later_one_from_being_published(
@@ -85,7 +126,7 @@ def test_a_first_line_that_is_no_message_keeps_no_later_one_from_being_published
         assert command.stderr is not None
         command.stdin.write(b"nonsense\n")
         command.stdin.flush()
-        assert command.stderr.readline().startswith(b"penstock: message 1: the body cannot be read")
+        assert command.stderr.readline().startswith(b"penstock: line 1: the body cannot be read")
         _, told = command.communicate(b"1\n", timeout=50)
     assert (command.returncode, client.xlen("orders")) == (1, 1)
     assert told == b"penstock: 1 of 2 messages were not published: see above\n"
@@ -220,7 +261,7 @@ async def test_a_server_that_goes_while_messages_are_on_their_way_is_one_line_th
         await pipe.until_under_way()
         told = await pipe.broken()
     assert told.startswith(f"penstock: the connection to {proxy.url}?db=0 broke; 30 of 50 messages are published")
-    found = re.search(r"whether 20 more are, numbers 31 to 50, ids (\S+) to (\S+), is not known$", told.strip())
+    found = re.search(r"whether 20 more are, lines 31 to 50, ids (\S+) to (\S+), is not known$", told.strip())
     assert found is not None, told
     assert acknowledged[-1] < found[1] < found[2]
 

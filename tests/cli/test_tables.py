@@ -3,8 +3,10 @@
 import asyncio
 import os
 import pty
+import re
 import subprocess
 import sys
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -93,12 +95,28 @@ def test_columns_that_can_be_spared_go_one_by_one() -> None:
     assert lines([row], 15, spare=spare)[0].split() == ["topic", "lag"]
 
 
+def test_of_columns_that_can_be_spared_those_that_say_0_throughout_go_first() -> None:
+    row = {"topic": "orders", "lag": 0, "behind": 1_000_000, "parked": 0, "later": None}
+    spare = ("behind", "parked", "later")
+    assert lines([row], 40, spare=spare)[0].split() == ["topic", "lag", "behind", "parked", "later"]
+    assert lines([row, row], 29, spare=spare)[0].split() == ["topic", "lag", "behind"]
+    assert lines([row, row | {"parked": 1}], 25, spare=spare)[0].split() == ["topic", "lag", "parked"]
+
+
 def test_what_has_no_room_in_columns_is_one_fact_per_line() -> None:
     rows = [{"id": UUID, "consumer": CONSUMER, "note": None}, {"id": UUID, "consumer": "b", "note": "x"}]
     assert lines(rows, 80) == [
         f"id        {UUID}", f"consumer  {CONSUMER}", "",
         f"id        {UUID}", "consumer  b", "note      x",
     ]  # fmt: skip
+
+
+def test_without_rows_there_are_heads_or_nothing_at_all() -> None:
+    console = Console(width=40, color_system=None)
+    for columns, told in ((("id", "reason"), "id  reason\n──────────\n"), ([f"column{n}" for n in range(9)], "")):
+        with console.capture() as shown:
+            console.print(drawn(columns, [], 40))
+        assert shown.get() == told
 
 
 def test_a_tower_of_syllables_is_no_table() -> None:
@@ -192,6 +210,66 @@ def test_every_list_fits_into_80_columns(penstock: CommandLine, client: redis.Re
     told = penstock("group", "pending", TOPIC, "mail-and-sms-gateway", terminal=True, columns=80).out
     assert told.count(CONSUMER) == 2
     assert REASON.rsplit(maxsplit=1)[-1] in penstock("dead", "ls", TOPIC, terminal=True, columns=80).out
+
+
+LONG = TOPIC * 3  # for one line of a terminal
+
+
+@pytest.mark.parametrize(
+    ("words", "lines"),
+    [
+        (("1", "-o", "raw"), ""),
+        (("1", "-o", "json"), ""),
+        (("-o", "csv"), "1\n2\n"),
+        (("-o", "ndjson"), "1\n2\n"),
+    ],
+)
+def test_on_a_terminal_rows_are_for_programs_as_they_are_in_a_pipe(
+    penstock: CommandLine, words: tuple[str, ...], lines: str
+) -> None:
+    told = on_a_terminal(penstock, "publish", LONG, *words, stdin=lines.encode()).decode()
+    assert normal(told) == normal(penstock("publish", LONG, *words, stdin=lines).out)
+
+
+@pytest.mark.parametrize(("words", "lines"), [(("1",), b""), ((), b"1\n2\n")], ids=["one", "lines"])
+def test_a_bar_is_drawn_beside_a_table_if_there_may_be_many_rows(
+    penstock: CommandLine, words: tuple[str, ...], lines: bytes
+) -> None:
+    told = on_a_terminal(penstock, "publish", LONG, *words, stdin=lines)
+    assert (b"publishing" in told) is bool(lines)
+    assert told.count("…\r\n".encode()) == max(1, lines.count(b"\n"))
+
+
+def test_no_bar_is_drawn_where_somebody_types(penstock: CommandLine) -> None:
+    told = on_a_terminal(penstock, "publish", "orders", typed=b"1\n2\n\x04")
+    assert b"Ctrl-D ends" in told
+    assert b"publishing" not in told
+
+
+def normal(told: str) -> str:
+    """Without what is another one each time."""
+    return re.sub(r"[0-9a-f-]{36}|\d{13}-\d+", "…", told.replace("\r", ""))
+
+
+def on_a_terminal(penstock: CommandLine, *words: str, stdin: bytes | None = None, typed: bytes = b"") -> bytes:
+    """All that a terminal is given, by stdout and stderr; what is typed there comes back from it, too."""
+    assert penstock.url is not None
+    ours, theirs = pty.openpty()
+    os.write(ours, typed)
+    with subprocess.Popen(
+        [sys.executable, "-c", "from penstock.cli.main import main; main()", *words],
+        env={**os.environ, **COLOURED, "PENSTOCK_URL": penstock.url},
+        stdin=subprocess.PIPE if stdin else theirs, stdout=theirs, stderr=theirs,
+    ) as process:  # fmt: skip
+        process.communicate(stdin, timeout=50)
+    os.close(theirs)
+    told = b""
+    with suppress(OSError):  # how a terminal says that its last program has gone
+        while chunk := os.read(ours, 65536):
+            told += chunk
+    os.close(ours)
+    assert process.returncode == 0, told
+    return told
 
 
 def test_a_bar_takes_nothing_from_who_reads_the_answer(kept_server: Server, client: redis.Redis) -> None:

@@ -1,4 +1,4 @@
-"""`penstock tail` and `get`, against a real server."""
+"""`penstock tail`, against a real server."""
 
 import csv
 import json
@@ -123,6 +123,19 @@ def test_half_an_answer_does_not_look_like_a_whole_one(penstock: CommandLine) ->
     assert penstock("tail", "nowhere", "-o", "json", code=3).out == ""
 
 
+@pytest.mark.parametrize("form", ["table", "csv"])
+@pytest.mark.parametrize("wait", [(), ("--follow",)])
+def test_no_answer_has_no_heads(
+    penstock: CommandLine, unreachable: CommandLine, nowhere: CommandLine, form: str, wait: tuple[str, ...]
+) -> None:
+    if not wait:
+        assert penstock("tail", "nosuch", "-o", form, terminal=True, code=3).out == ""
+    assert unreachable("tail", "orders", "-o", form, *wait, terminal=True, code=4).out == ""
+    assert nowhere("tail", "orders", "-o", form, *wait, terminal=True, code=2).out == ""
+    fill(penstock, "orders", 1)
+    assert "entry_id" in penstock("tail", "orders", "-n", "0", "-o", form, terminal=True).out
+
+
 def test_a_server_that_was_never_there_is_not_waited_for(unreachable: CommandLine) -> None:
     unreachable.refused("tail", "orders", "--follow", code=4)
 
@@ -198,24 +211,30 @@ def test_a_reader_that_has_enough_ends_it_without_a_word(penstock: CommandLine, 
         assert reading.wait(DEADLINE) == 141
 
 
-def test_a_message_is_found_by_its_uuid_or_entry_id(penstock: CommandLine, client: redis.Redis) -> None:
-    fill(penstock, "other", 3)
-    receipts = fill(penstock, "orders", 30, "--key", "k")
-    wanted = receipts[17]
-    client.set("broken", "no stream")
-    client.sadd("penstock:topics", "broken")
-    for id in (str(wanted["id"]).upper(), str(wanted["entry_id"])):
-        for topics in ((), ("orders",)):
-            (row,) = penstock("get", id, *topics).rows
-            assert (row["topic"], row["id"], row["body"]) == ("orders", wanted["id"], {"n": 17})
-    assert json.loads(penstock("get", str(wanted["id"]), "-o", "raw").out) == {"n": 17}
-    client.xdel("orders", wanted["entry_id"])
-    penstock.refused("get", str(wanted["id"]), code=3)
+def test_a_reader_that_leaves_is_noticed_where_nothing_comes_any_more(
+    penstock: CommandLine, kept_server: Server
+) -> None:
+    fill(penstock, "orders", 1)
+    with Started("tail", "orders", "other", "--follow", url=kept_server.url) as following:
+        following.lines(1)
+        following.leave()
+        done = following.finish()
+    assert (done.code, done.err) == (141, "")
 
 
-def test_an_id_that_tells_no_time_is_looked_for_where_it_is_said_to_be(penstock: CommandLine) -> None:
-    id = "11111111-2222-4333-8444-555555555555"
-    penstock("publish", "orders", "1", "--id", id)
-    assert penstock("get", id).rows[0]["body"] == 1  # the server remembers it for a day
-    fill(penstock, "orders", 1000)
-    assert penstock("get", id, "orders").rows[0]["id"] == id
+def test_a_password_that_is_not_taken_any_more_is_not_tried_again(
+    penstock: CommandLine, kept_server: Server, client: redis.Redis
+) -> None:
+    fill(penstock, "orders", 1)
+    client.acl_setuser("ann", enabled=True, passwords=["+s3cret"], keys=["*"], channels=["*"], commands=["+@all"])
+    url = kept_server.url.replace("unix://", "unix://ann:s3cret@")
+    try:
+        with Started("tail", "orders", "--follow", url=url) as following:
+            following.lines(1)
+            client.acl_deluser("ann")  # which also closes its connections
+            done = following.finish()
+    finally:
+        client.acl_deluser("ann")
+    assert done.code == 1
+    assert "trying again" not in done.err.splitlines()[-1]
+    assert "s3cret" not in done.err

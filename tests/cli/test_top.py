@@ -1,6 +1,7 @@
 """`penstock top`: how topics and groups stand, and how fast they go, as numbers and as a view."""
 
 import asyncio
+import re
 import signal
 import tempfile
 import threading
@@ -15,7 +16,8 @@ from msgspec.structs import replace
 from penstock.app import Penstock
 from penstock.backend import keys
 from penstock.cli.top_rows import rows_of
-from penstock.overview import GroupView, Lag, TopicView
+from penstock.diagnosis.case import Patience
+from penstock.overview import ConsumerView, GroupView, Lag, TopicView
 from penstock.testing import drain
 from tests.support.command_line import CommandLine
 from tests.support.servers import Server, valkey_binary
@@ -74,6 +76,36 @@ def test_what_is_most_comes_first() -> None:
         return "".join(row["topic"] for row in rows_of(before, now, by, for_people=True))
 
     assert (order("lag"), order("rate"), order("name")) == ("cab", "bca", "abc")
+
+
+def test_a_lag_that_nobody_knows_comes_before_any_number() -> None:
+    unknown = replace(group("g", None), lag=Lag("unknown", None, None))
+    now = [topic(NOW, 9, group("g", 0, 5), name="a"), topic(NOW, 9, unknown, name="b"), topic(NOW, 0, name="c")]
+    assert [row["topic"] for row in rows_of([], now, "lag", for_people=True)] == ["b", "a", "c"]
+
+
+@pytest.mark.parametrize(
+    ("silence", "paused", "note"),
+    [
+        (Patience().quiet, False, None),
+        (Patience().quiet + TWO_SECONDS, False, "nobody reads"),
+        (Patience().quiet + TWO_SECONDS, True, "paused"),
+    ],
+    ids=["lately", "long ago", "silent on purpose"],
+)
+def test_who_was_not_heard_of_for_long_does_not_read(silence: timedelta, paused: bool, note: str | None) -> None:
+    silent = (ConsumerView("w1", 0, silence),)
+    now = [topic(NOW, 2479, group("g", 0, 2479, consumers=silent, paused=paused))]
+    assert [row["note"] for row in rows_of([], now, "lag", for_people=True)] == [note]
+
+
+def test_dead_letters_of_a_topic_are_told_once() -> None:
+    now = [replace(topic(NOW, 9, group("a", 0, 1), group("b", 0, 5)), dead=3), replace(topic(NOW, 1, name="u"), dead=2)]
+    for for_people in (True, False):
+        rows = rows_of([], now, "lag", for_people=for_people)
+        assert [(row["topic"], row["group"], row["dead"]) for row in rows] == [
+            ("t", "b", 3), ("t", "a", None), ("u", None, 2),
+        ]  # fmt: skip
 
 
 def fill(client: redis.Redis) -> None:
@@ -152,6 +184,22 @@ def test_who_reads_without_consumers_is_not_said_to_be_nobody(penstock: CommandL
     asyncio.run(read())
 
 
+def test_a_topic_that_cannot_be_looked_at_says_so_in_its_row_also_where_it_is_named(
+    penstock: CommandLine, client: redis.Redis
+) -> None:
+    fill(client)
+    client.set("broken", "no stream")
+    client.sadd("penstock:topics", "broken")
+    for words in ((), ("broken", "orders")):
+        rows = {row["topic"]: row for row in penstock("top", *words, "--once", "--every", "10ms").rows}
+        assert "broken" in rows["broken"]["note"]
+        assert rows["orders"]["lag"] == 2
+    told = penstock("top", "--once", "--every", "10ms", terminal=True, columns=80).out
+    assert "cannot" in told
+    assert "…" in told
+    assert "topic" in penstock.refused("top", "a b\x00", "--once", code=2)
+
+
 def test_a_server_without_topics_has_no_rows(penstock: CommandLine) -> None:
     assert penstock("top", "--once", "--every", "10ms").out == ""
 
@@ -168,9 +216,28 @@ def test_on_a_terminal_the_view_is_drawn_anew_until_it_is_stopped(
         done = watching.finish()
     seen = done.out
     assert (done.code, done.err) == (0, "")
-    assert "2 groups of topics" in seen
+    assert "2 topics, 1 group" in seen
     assert seen.count("\x1b[?1049h") == seen.count("\x1b[?1049l") == 1  # the screen of before is back
     assert seen.rindex("\x1b[?25h") > seen.rindex("\x1b[?25l")  # and so is the cursor
+
+
+def test_rows_that_have_no_room_are_counted_where_others_take_several_lines(
+    penstock: CommandLine, client: redis.Redis
+) -> None:
+    for number in range(12):
+        name = f"shop.eu-west-1.customer-notifications-{number:02}"
+        client.sadd("penstock:topics", name)
+        client.xadd(name, {"payload": "1"})
+        client.xgroup_create(name, "mail-and-sms-gateway", "0")
+    size = {"TERM": "xterm", "COLUMNS": "80", "LINES": "24"}
+    with Started("top", "--every", "20ms", url=penstock.url, terminal=True, **size) as watching:
+        watching.until("more rows", 2)
+        watching.process.terminate()
+        seen = watching.finish().out
+    drawn = seen.split("\x1b[H")[2]  # all that is between two times that the cursor goes home
+    assert (found := re.search(r"(\d+) topics, \d+ groups, and (\d+) more rows", drawn)) is not None, drawn
+    assert int(found[1]) + int(found[2]) == 12
+    assert drawn.count("notifications-") == int(found[1]) > 1
 
 
 def test_it_goes_on_when_a_server_that_was_away_is_back() -> None:

@@ -1,13 +1,17 @@
-"""`penstock trace` without a lake, against a real server."""
+"""`penstock trace` against a real server."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
+import pytest
 import redis
 
 from penstock import Delivery, Penstock, Reject
+from penstock.lake import Lake
 from penstock.message.ids import new_id
 from penstock.testing import drain
+from tests.lake.pouring import Row, pour
 from tests.support.command_line import CommandLine
 
 
@@ -60,3 +64,35 @@ def test_a_message_that_died_is_told_in_the_order_of_time_and_last_how_it_stands
 def test_what_the_server_does_not_know_is_exit_code_3(penstock: CommandLine) -> None:
     assert "nothing was found of message" in penstock.refused("trace", new_id(), code=3)
     assert "known by its UUID" in penstock.refused("trace", "7-0", code=2)
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (("--journal", "attempts"), "say how the journal of a lake is read"),
+        (("--within", "2d"), "say how the journal of a lake is read"),
+        (("orders", "--lake", "nowhere"), "topics and --dialect say how the server is asked"),
+        (("--dialect", "flat", "--lake", "nowhere"), "topics and --dialect say how the server is asked"),
+    ],
+)
+def test_what_would_do_nothing_is_refused(penstock: CommandLine, words: tuple[str, ...], complaint: str) -> None:
+    assert complaint in penstock.refused("trace", new_id(), *words, code=2)
+
+
+def test_topics_are_looked_on_also_for_a_message_that_a_lake_knows(
+    penstock: CommandLine, client: redis.Redis, tmp_path: Path
+) -> None:
+    lake, row = Lake.create(tmp_path / "lake"), Row("orders", 1, new_id())
+    pour(lake, [row])
+    for topic, entry_id in (("orders", row.entry_id), ("copies", "7-1")):
+        client.xadd(topic, {"payload": "1", "id": row.id}, id=entry_id)
+    penstock("publish", "later", "1", "--id", row.id, "--delay", "1h")
+    words = ("trace", row.id, "--lake", str(lake.path), "--url", str(penstock.url))
+    assert {one["topic"] for one in penstock(*words).rows} == {"orders"}
+    told = penstock(*words, "orders", "copies", "later").rows
+    found = [(one["what"], one["topic"], one["entry_id"]) for one in told]
+    assert ("published", "copies", "7-1") in found
+    assert ("now", "copies", "7-1") in found
+    assert ("now", "later", None) in found
+    assert found.count(("published", "orders", row.entry_id)) == 1
+    assert len(found) == len(set(found))

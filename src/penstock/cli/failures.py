@@ -19,7 +19,6 @@ from penstock.lake.report import html
 
 _LEVELS = " ▁▂▃▄▅▆▇█"
 _BARS = 24
-_SHORT = 60
 _COLUMNS = (
     "cluster", "topic", "group", "letters", "messages", "died again", "first", "last", "trend", "error", "reason",
 )  # fmt: skip
@@ -67,6 +66,9 @@ def failures(
         return
     if chosen(output) in ("json", "ndjson"):
         print_rows(({**asdict(one), "replay": one.replay_command(opened.path)} for one in found), output, ())
+    elif chosen(output) == "table" and not found:
+        meant = " that is meant" if topics or groups or since or until else ""
+        print(f"The lake has no dead letter{meant}", file=sys.stderr)
     else:
         print_rows(map(_row, found), output, _COLUMNS)
 
@@ -79,11 +81,11 @@ def _row(cluster: Cluster) -> dict[str, Any]:
         "letters": cluster.letters,
         "messages": cluster.messages,
         "died again": cluster.died_again,
-        "first": f"{cluster.first:%Y-%m-%d %H:%M}",
-        "last": f"{cluster.last:%Y-%m-%d %H:%M}",
+        "first": cluster.first,
+        "last": cluster.last,
         "trend": sparkline(cluster.trend),
         "error": cluster.error.rpartition(".")[2],
-        "reason": cluster.pattern[:_SHORT],
+        "reason": cluster.pattern,
     }
 
 

@@ -6,18 +6,25 @@ from typing import TYPE_CHECKING
 from penstock.cli.dialects import Dialect
 from penstock.cli.given import id_given, is_entry_id
 from penstock.cli.looking import named_there
-from penstock.cli.messages import printing_messages
-from penstock.cli.printing import Form
-from penstock.cli.seeing import NAME_ITS_TOPIC, told
+from penstock.cli.messages import WHOLE, facts_of, printing_messages
+from penstock.cli.printing import Form, chosen, print_one
+from penstock.cli.seeing import NAME_ITS_TOPIC, seen_on, told
 from penstock.cli.servers import HERE, At, ask
+from penstock.cli.usage import NotThereError
 
 if TYPE_CHECKING:
     from penstock.app import Penstock
     from penstock.backend.entry import Stored
+    from penstock.whereabouts.sighting import Whereabouts
+
+_NAMED = 3
 
 
 def get(id: str, /, *topics: str, dialect: Dialect = "native", output: Form = None, server: At = HERE) -> None:
     """Show a message, wherever it is on the topics. See penstock trace for what became of it.
+
+    One that is on no topic, because it waits until it is due, is to be tried again, or died, is not shown: where it is
+    then is said.
 
     Parameters
     ----------
@@ -29,6 +36,8 @@ def get(id: str, /, *topics: str, dialect: Dialect = "native", output: Form = No
     """
     wanted = id_given(id)
     found, unseen = ask(server, lambda app: _everywhere(app, wanted, topics, dialect))
+    if not found and not is_entry_id(wanted):
+        _refuse_if_elsewhere(seen_on(server, wanted, topics=topics, dialect=dialect))
     told(
         found,
         unseen,
@@ -72,11 +81,36 @@ async def _everywhere(
     return found, unseen
 
 
+def _refuse_if_elsewhere(seen: "Whereabouts") -> None:
+    """`NotThereError` that says where it is, if the server has it beside the topics."""
+    from penstock.diagnosis.finding import command, place
+    from penstock.whereabouts.sighting import NotDue, Unsettled
+
+    held = [one for one in seen.sightings if one.letter_id is not None or isinstance(one, NotDue | Unsettled)]
+    if not held:
+        return
+    letters = [(one.topic, one.letter_id) for one in held if one.letter_id is not None]
+    places = [f"{place(one.topic, one.group)}: {one.detail}" for one in held[:_NAMED]]
+    if len(held) > _NAMED:
+        places.append(f"and {len(held) - _NAMED:,} more")
+    shown = f"; {command('dead', 'show', *letters[0])} shows the dead letter" if letters else ""
+    known = command("trace", seen.id, *dict.fromkeys(one.topic for one in held))
+    raise NotThereError(
+        f"{seen.id} is on no topic now, but the server has it: {'; '.join(places)}{shown}; what became of it: {known}"
+    )
+
+
 def _show(found: "list[tuple[str, Stored]]", dialect: str, output: str | None) -> None:
     from penstock.message.wire import Wire
     from penstock.tail.opening import opened_together
 
     wire = Wire(dialect)
-    with printing_messages(output, one_topic=False) as printer:
-        for topic, entry in found:
-            printer.show(topic, [entry], opened_together(wire, topic, [entry]))
+    opened = [(topic, entry, opened_together(wire, topic, [entry])[0]) for topic, entry in found]
+    if chosen(output) == "table":
+        for number, (topic, entry, one) in enumerate(opened):
+            print("\n" if number else "", end="")
+            print_one(facts_of(topic, entry, one), output)
+        return
+    with printing_messages(output, WHOLE) as printer:
+        for topic, entry, one in opened:
+            printer.show(topic, [entry], [one])

@@ -1,4 +1,4 @@
-"""Messages as they are printed: each in a line of its own, as it comes."""
+"""Messages as they are printed: each in a line of its own, as it comes, or one by one with all that is known of it."""
 
 import sys
 from collections.abc import Iterator, Sequence
@@ -19,7 +19,12 @@ from penstock.message.message import Message
 
 Opened: TypeAlias = Message[Any] | MalformedError
 
-_COLUMNS = ("at", "topic", "entry_id", "type", "key", "body")
+IN_A_ROW = ("at", "topic", "entry_id", "type", "key", "body")
+"""Of a message among others."""
+
+WHOLE = ("at", "topic", "entry_id", "id", "type", "key", "time", "headers", "traceparent", "body")
+"""All that is known of one."""
+
 _encode = msgspec.json.Encoder().encode
 _encode_lines = msgspec.json.Encoder().encode_lines
 
@@ -63,10 +68,12 @@ class Messages:
         for line in lines:
             if self._form == "json":
                 self._printer.write(msgspec.to_builtins(line))
-            elif isinstance(line, Line):
-                self._printer.write(self._row(line))
-            else:
+            elif isinstance(line, NoMessage):
                 warn(f"entry {line.entry_id} of {topic!r} is no message: {line.malformed}")
+            elif self._form == "raw":
+                self._printer.write({"body": line.body.encode() if isinstance(line.body, str) else _body(line)})
+            else:
+                self._printer.write(_row(line))
 
     def miss(self, gap: Gap) -> None:
         """Say what is missing: on stderr, and in the place where it would be."""
@@ -78,26 +85,21 @@ class Messages:
         elif self._form == "json":
             self._printer.write(told)
 
-    def _row(self, line: Line) -> Row:
-        body = line.body if isinstance(line.body, bytes) else _encode(line.body)
-        if self._form == "raw":
-            return {"body": line.body.encode() if isinstance(line.body, str) else body}
-        row = {name: getattr(line, name) for name in ("topic", "entry_id", "type", "key")}
-        return {
-            "at": written_at(line.entry_id),
-            **row,
-            "body": body.decode("utf-8", "backslashreplace"),
-        }
+
+def facts_of(topic: str, entry: Stored, one: Opened) -> Row:
+    """All that is known of an entry, for people; what is not there is left out."""
+    line = _line(topic, entry.id, one)
+    facts = {"at": written_at(entry.id), **msgspec.structs.asdict(line)} if isinstance(line, NoMessage) else _row(line)
+    return {name: value for name, value in facts.items() if value is not None}
 
 
 @contextmanager
-def printing_messages(form: str | None, *, one_topic: bool, live: bool = False) -> Iterator[Messages]:
+def printing_messages(form: str | None, columns: Sequence[str], *, live: bool = False) -> Iterator[Messages]:
     """Who prints messages. `raw` prints bodies alone: text and bytes as they are, all else as JSON.
 
     `live`: a table shows each as it comes, with as much of its body as the terminal has room for.
     """
-    columns = ("body",) if form == "raw" else tuple(name for name in _COLUMNS if name != "topic" or not one_topic)
-    with printing(form, columns, live=live) as printer:
+    with printing(form, ("body",) if form == "raw" else columns, live=live) as printer:
         yield Messages(chosen(form), printer)
 
 
@@ -106,3 +108,18 @@ def _line(topic: str, entry_id: str, one: Opened) -> Line | NoMessage:
         fields = [value.decode(errors="backslashreplace") for value in one.raw]
         return NoMessage(topic, entry_id, one.reason, fields)
     return Line(topic, entry_id, one.id, one.type, one.key, one.time, one.headers, one.traceparent, one.body)
+
+
+def _row(line: Line) -> Row:
+    row = {name: getattr(line, name) for name in ("topic", "entry_id", "id", "type", "key", "time")}
+    return {
+        "at": written_at(line.entry_id),
+        **row,
+        "headers": line.headers or None,
+        "traceparent": line.traceparent,
+        "body": _body(line).decode("utf-8", "backslashreplace"),
+    }
+
+
+def _body(line: Line) -> bytes:
+    return line.body if isinstance(line.body, bytes) else _encode(line.body)

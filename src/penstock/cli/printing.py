@@ -116,8 +116,8 @@ def plain(value: Any) -> Any:
 
 
 def _cell(value: Any) -> Any:
-    """As JSON, where there is more in it than one value."""
-    if isinstance(value, list | dict | tuple):
+    """As JSON, where there is more in it than one value; and so is what is true or false."""
+    if isinstance(value, list | dict | tuple | bool):
         return json.dumps(value, default=plain)
     return plain(value) if isinstance(value, bytes | datetime | timedelta) else value
 

@@ -8,6 +8,7 @@ from typing import Protocol
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from penstock.cli.printing import chosen
 from penstock.cli.saying import warn
 
 _COLUMNS = (
@@ -25,18 +26,36 @@ class Show(Protocol):
     def __call__(self, done: int, total: int | None = None, facts: str = "") -> None: ...
 
 
+def has_room(form: str | None) -> bool:
+    """Whether a bar can stand beside rows that are printed in this form meanwhile.
+
+    On a terminal it can only beneath a table: whoever moves other rows above the bar breaks them at the edge, and bytes
+    that are not written by way of `sys.stdout` go right through it.
+    """
+    return chosen(form) == "table" or not sys.stdout.isatty()
+
+
 @contextmanager
 def progress(
-    what: str, console: Console | None = None, *, interrupted: Callable[[int], str] | None = None
+    what: str,
+    console: Console | None = None,
+    *,
+    interrupted: Callable[[int], str] | None = None,
+    is_shown: bool = True,
 ) -> Iterator[Show]:
     """Gives the function to call as the work goes on: `with progress("exporting") as show: show(3, 10)`.
 
-    `interrupted` tells, of how much is done, what to say on Ctrl-C.
+    `interrupted` tells, of how much is done, what to say on Ctrl-C. Whoever writes to stdout, or reads what is typed,
+    meanwhile says with `is_shown` whether a bar is in its way: see `has_room`.
     """
     console = console or Console(file=sys.stderr)
     # Rows that are printed meanwhile go above the bar, if they go to a terminal; and else where they always go.
     bar = Progress(
-        *_COLUMNS, console=console, transient=True, disable=not console.is_terminal, redirect_stdout=sys.stdout.isatty()
+        *_COLUMNS,
+        console=console,
+        transient=True,
+        disable=not (is_shown and console.is_terminal),
+        redirect_stdout=sys.stdout.isatty(),
     )
     so_far = 0
     try:

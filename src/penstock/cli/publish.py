@@ -2,9 +2,9 @@
 
 import asyncio
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 from cyclopts import Parameter
@@ -12,11 +12,13 @@ from cyclopts import Parameter
 from penstock.cli.given import Body, File, body_given, headers_given, stdin, uuid_given
 from penstock.cli.moments import Span
 from penstock.cli.printing import Form, printing
-from penstock.cli.progress import progress
+from penstock.cli.progress import has_room, progress
 from penstock.cli.saying import warn
 from penstock.cli.servers import HERE, At, connected
+from penstock.cli.stdin_lines import Line, lines_of
 from penstock.cli.usage import UsageError
 from penstock.errors import PenstockError, PublishError, PublishUnknownError, ServerError, ServerUnreachableError
+from penstock.options import Limits
 
 if TYPE_CHECKING:
     from penstock.app import Penstock
@@ -24,8 +26,9 @@ if TYPE_CHECKING:
     from penstock.bus.publisher import Receipt
 
 _COLUMNS = ("id", "entry_id", "topic", "duplicate")
-_AT_ONCE = 1000
-_CHUNK = 256 * 1024
+_LONGEST = 8 * Limits().payload_bytes
+"""Of a line in bytes: with its escapes and blanks it may be longer than what is sent."""
+
 _TURNS = 3
 """Of the loop, until a connection that was closed while nobody looked is known to be: it is read, ends, and says so."""
 
@@ -51,9 +54,6 @@ class Envelope:
 
     delay: Span | None = None
     """Let it appear on the topic only after this long, like 10m."""
-
-
-Lines: TypeAlias = Iterator[list[bytes]]
 
 
 def publish(
@@ -86,13 +86,15 @@ def publish(
     given = body_given(body, file)
     if given is None and said.id is not None:
         raise UsageError("--id is the id of one message: give its body, or --file.")
-    if given is None and sys.stdin is not None and sys.stdin.isatty():
+    is_typed = given is None and sys.stdin is not None and sys.stdin.isatty()
+    if is_typed:
         warn(f"each line that you type is a message, as {'text' if text else 'JSON'}; Ctrl-D ends")
     with connected(server) as (app, runner), printing(output, _COLUMNS, live=True) as printer:
         bus, place = runner.run(_bus_of(app, topic)), str(server.address())
         sender = _Sender(bus, said, is_text=text, is_only=given is not None, place=place)
-        with progress("publishing") as show:
-            for some in _lines() if given is None else [[given]]:
+        has_bar = given is None and not is_typed and has_room(output)
+        with progress("publishing", is_shown=has_bar) as show:
+            for some in lines_of(stdin(), _LONGEST) if given is None else [[Line(1, given)]]:
                 for row in runner.run(sender.send(some)):
                     printer.write(row)
                 sys.stdout.flush()
@@ -107,19 +109,6 @@ async def _bus_of(app: "Penstock", topic: str) -> "Bus":
     """Of a topic that is divided, one that sends to the partition of each key: nobody reads the topic itself."""
     partitions = await app.backend.partitions(topic)
     return app.bus(topic) if partitions is None else app.bus(topic, partitions=partitions, ordering="key")
-
-
-def _lines() -> Lines:
-    """Those of stdin, as soon as they are there; empty ones are left out."""
-    rest = b""
-    arriving: Any = stdin()  # it is typed as less than it is
-    while chunk := arriving.read1(_CHUNK):
-        *whole, rest = (rest + chunk).split(b"\n")
-        lines = [line for line in whole if line.strip()]
-        for start in range(0, len(lines), _AT_ONCE):
-            yield lines[start : start + _AT_ONCE]
-    if rest.strip():
-        yield [rest]
 
 
 class _Sender:
@@ -137,21 +126,21 @@ class _Sender:
         self._is_only = is_only
         self._place = place
 
-    async def send(self, bodies: Sequence[bytes]) -> list[dict[str, Any]]:
+    async def send(self, lines: Sequence[Line]) -> list[dict[str, Any]]:
         """The receipts of those that were published; what is wrong with the others is said on stderr.
 
         Raises what is wrong with a message that was given as the only one. How many lines come together says nothing.
         """
         found, numbers = [], []
-        for body in bodies:
+        for line in lines:
             self.seen += 1
             try:
-                found.append(self._message(body))
-                numbers.append(self.seen)
+                found.append(self._message(line.text))
+                numbers.append(line.number)
             except UsageError as error:
                 if self._is_only:
                     raise
-                self._fail(self.seen, error)
+                self._fail(line.number, error)
         rows, unknown, unsent = [], list[tuple[int, str]](), list[ServerError]()
         for number, message, receipt in zip(numbers, found, await self._results(found), strict=True):
             if isinstance(receipt, PenstockError) and self._is_only:
@@ -177,7 +166,7 @@ class _Sender:
         known.append(f"{self.sent:,} of {self.seen:,} messages are published")
         if unknown:
             (first, first_id), (last, last_id) = unknown[0], unknown[-1]
-            places = f"numbers {first:,} to {last:,}, ids {first_id} to {last_id}"
+            places = f"lines {first:,} to {last:,}, ids {first_id} to {last_id}"
             known.append(f"whether {len(unknown):,} more are, {places}, is not known")
         if unsent:
             known.append(f"{len(unsent):,} were not sent")
@@ -199,11 +188,14 @@ class _Sender:
                 raise result
         return results  # type: ignore[return-value]  # checked just now
 
-    def _message(self, body: bytes) -> Any:
+    def _message(self, body: bytes | None) -> Any:
         from penstock.message.ids import new_id
         from penstock.message.message import Message
 
         said = self._said
+        if body is None:
+            most = Limits().payload_bytes
+            raise UsageError(f"it is longer than {_LONGEST:,} bytes, and the limit is {most:,} for a body.")
         id = new_id() if said.id is None else uuid_given(said.id)
         return Message(self._read(body), id, said.type, said.key, self._headers.copy())
 
@@ -216,4 +208,4 @@ class _Sender:
 
     def _fail(self, number: int, error: Exception) -> None:
         self.failed += 1
-        warn(f"message {number:,}: {error}")
+        warn(f"line {number:,}: {error}")

@@ -24,7 +24,7 @@ CONSUMER_COLUMNS = ("consumer", "pending", "idle")
 
 def topic_row(topic: TopicView, *, for_people: bool) -> dict[str, Any]:
     """Its lag is that of the group that is furthest behind."""
-    worst = max((group.lag for group in topic.groups), key=_weight, default=None)
+    worst = max((group.lag for group in topic.groups), key=weight, default=None)
     return {
         "topic": topic.name,
         "exists": topic.exists,
@@ -95,6 +95,6 @@ def _lag(lag: Lag | None, *, for_people: bool) -> dict[str, Any]:
     return dict(zip(("lag", "lag_state", "lag_seconds"), facts, strict=True))
 
 
-def _weight(lag: Lag) -> tuple[bool, int]:
+def weight(lag: Lag) -> tuple[bool, int]:
     """What nobody knows is worse than any number."""
     return lag.messages is None, lag.messages or 0

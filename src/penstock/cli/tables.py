@@ -1,8 +1,9 @@
 """Tables as people read them: ids and names of consumers are never broken, so that they can be copied anywhere.
 
-What is too wide is folded between words. Where that is not enough, empty columns are left out; then texts are folded
-narrower, then other long names are broken, then columns are left out that can be spared. Where there is no room even
-so, or where one fact per line takes fewer lines, that is how it is shown.
+What is too wide is folded between words. Where that is not enough, empty columns are left out, and of those that can be
+spared the ones that say 0 throughout; then texts are folded narrower, then other long names are broken, then columns
+are left out that can be spared. Where there is no room even so, or where one fact per line takes fewer lines, that is
+how it is shown.
 """
 
 import re
@@ -44,7 +45,13 @@ class _Column:
 
     @property
     def is_empty(self) -> bool:
-        return not any(self.cells)
+        """Though there are rows."""
+        return bool(self.cells) and not any(self.cells)
+
+    @property
+    def is_nothing(self) -> bool:
+        """All that it says is that there is none."""
+        return bool(self.cells) and all(cell in ("", "0") for cell in self.cells)
 
     @property
     def widest(self) -> int:
@@ -92,6 +99,8 @@ def _ways(every: Sequence[_Column], spare: Sequence[str]) -> Iterator[tuple[Sequ
     """What to show, and in how little room, from the best to the last."""
     yield every, _AMPLE
     kept = [one for one in every if not one.is_empty]
+    yield kept, _AMPLE
+    kept = [one for one in kept if not (one.name in spare and one.is_nothing)]
     for room in (_AMPLE, _SCANT, _LEAST):
         yield kept, room
     for name in spare:

@@ -1,19 +1,22 @@
 """`penstock tail`: what is in topics, and what comes."""
 
 import asyncio
+import os
+import select
+import stat
 import sys
-from contextlib import nullcontext
+from contextlib import AsyncExitStack, nullcontext
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 from penstock.cli.dialects import Dialect
 from penstock.cli.looking import absent
-from penstock.cli.messages import Messages, printing_messages
+from penstock.cli.messages import IN_A_ROW, Messages, printing_messages
 from penstock.cli.places import Place
 from penstock.cli.printing import Form
 from penstock.cli.saying import warn
-from penstock.cli.servers import HERE, At, ask
+from penstock.cli.servers import HERE, At, connected
 from penstock.cli.until_stopped import until_stopped
 from penstock.cli.usage import UsageError
 from penstock.errors import AuthenticationError, ServerError, ServerTooOldError
@@ -67,10 +70,15 @@ def tail(
         raise UsageError(f"--last is a number of at least 0, not {last}.")
     if last is not None and after is not None:
         raise UsageError("--last and --after both say where to begin: give one of them.")
-    ending = until_stopped() if follow else nullcontext()
-    with ending, printing_messages(output, one_topic=len(topics) == 1, live=True) as printer:
-        shown = _Shown(printer, frozenset(types), frozenset(keys), follow=follow)
-        ask(server, lambda app: _all(app, topics, _start(last, after), dialect, shown))
+    columns = tuple(name for name in IN_A_ROW if name != "topic" or len(topics) > 1)
+    with until_stopped() if follow else nullcontext(), connected(server) as (app, runner):
+        readers = _Readers(app, _start(last, after), dialect)
+        try:
+            runner.run(readers.open(topics, wait=follow))
+            with printing_messages(output, columns, live=True) as printer:  # heads no answer that there will not be
+                runner.run(readers.read(_Shown(printer, frozenset(types), frozenset(keys), follow=follow)))
+        finally:
+            runner.run(readers.aclose())
 
 
 def _start(last: int | None, after: "After | None") -> "After":
@@ -81,21 +89,64 @@ def _start(last: int | None, after: "After | None") -> "After":
     return Last(_LAST if last is None else last) if last != 0 else "latest"
 
 
-async def _all(app: "Penstock", topics: tuple[str, ...], after: "After", dialect: str, shown: "_Shown") -> None:
-    from penstock.message.wire import Wire
-    from penstock.process import spared_by_the_collector
-    from penstock.tail.alone import LoneReader
+class _Readers(AsyncExitStack):
+    """One for each topic."""
 
-    wire = Wire(dialect)
+    def __init__(self, app: "Penstock", after: "After", dialect: str) -> None:
+        from penstock.message.wire import Wire
 
-    async def one(topic: str) -> None:
-        async with LoneReader(app.backend, topic, after, wire) as reader:
-            if reader.is_nowhere and not shown.follow:
-                raise await absent(app, topic, hint="--follow waits for it")
-            await shown.read(reader, topic, wire)
+        super().__init__()
+        self._app = app
+        self._after = after
+        self._wire = Wire(dialect)
+        self._open: list[tuple[str, LoneReader]] = []
 
-    with spared_by_the_collector():
-        await asyncio.gather(*map(one, topics))
+    async def open(self, topics: tuple[str, ...], *, wait: bool) -> None:
+        """`NotThereError` if one of them is not there, and is not to be waited for."""
+        from penstock.tail.alone import LoneReader
+
+        async def one(topic: str) -> "tuple[str, LoneReader]":
+            reader = LoneReader(self._app.backend, topic, self._after, self._wire)
+            await self.enter_async_context(reader)
+            if reader.is_nowhere and not wait:
+                raise await absent(self._app, topic, hint="--follow waits for it")
+            return topic, reader
+
+        self._open = await asyncio.gather(*map(one, topics))
+
+    async def read(self, shown: "_Shown") -> None:
+        """Until all is shown; of what is followed, until whoever reads stdout has left."""
+        from penstock.process import spared_by_the_collector
+
+        reading = [asyncio.ensure_future(shown.read(reader, topic, self._wire)) for topic, reader in self._open]
+        if shown.follow:
+            reading.append(asyncio.ensure_future(_until_unheard()))
+        with spared_by_the_collector():
+            try:
+                await asyncio.gather(*reading)
+            finally:
+                for one in reading:
+                    one.cancel()
+                await asyncio.gather(*reading, return_exceptions=True)
+
+
+async def _until_unheard() -> None:
+    """`BrokenPipeError` when the reader of stdout leaves: where nothing comes, writing to it would never tell."""
+    try:
+        number = sys.stdout.fileno()
+        if not stat.S_ISFIFO(os.fstat(number).st_mode):
+            return
+    except OSError:  # it is no file at all
+        return
+    loop, noticed, pipe = asyncio.get_running_loop(), asyncio.Event(), select.poll()
+    pipe.register(number, 0)  # asked for nothing, it tells only that the other end is closed
+    loop.add_reader(number, noticed.set)
+    try:
+        await noticed.wait()
+    finally:
+        loop.remove_reader(number)
+    if pipe.poll(0):
+        raise BrokenPipeError
 
 
 class _Shown:

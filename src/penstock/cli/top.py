@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from datetime import timedelta
@@ -20,7 +21,7 @@ from penstock.cli.top_rows import COLUMNS, Order, Row, rows_of
 from penstock.cli.until_stopped import until_stopped
 from penstock.cli.usage import UsageError
 from penstock.diagnosis.finding import amount
-from penstock.errors import AuthenticationError, ServerError, ServerTooOldError
+from penstock.errors import AuthenticationError, ServerError, ServerTooOldError, TopicError
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -32,7 +33,6 @@ Show: TypeAlias = Callable[[Sequence[Row], str], None]
 """Takes what was seen last, and why there is nothing newer, if there is not."""
 
 _LEAST = timedelta(milliseconds=10)
-_FRAME_LINES = 6
 _HEADS = {"published_rate": "in/s", "read_rate": "read/s", "consumers": "readers"}
 _SPARE = ("parked", "behind", "consumers", "note")
 
@@ -50,7 +50,8 @@ def top(
 
     On a terminal it is a view that is drawn anew until Ctrl-C or SIGTERM, also where the server is away for a while.
     Elsewhere, or in another form than a table, all rows are written at each look. Rates are those since the look
-    before, by the server's clock; what nobody can know is empty.
+    before, by the server's clock; what nobody can know is empty. Dead letters are those of the topic, whichever group
+    gave them up: their number is in the first of its rows.
 
     Parameters
     ----------
@@ -74,7 +75,7 @@ def top(
 
     async def watch(app: "Penstock") -> None:
         with _view(str(server.address())) if is_live else _lines(output) as show:
-            before = [await topic_there(app, name) for name in topics] or await _look(app, topics)
+            before = [await _named(app, name) for name in topics] or await _look(app, topics)
             done, rows = 0, list[Row]()
             while looks is None or done < looks:
                 await asyncio.sleep(every.total_seconds())
@@ -97,7 +98,17 @@ async def _look(app: "Penstock", topics: Sequence[str]) -> "Sequence[TopicView]"
     from penstock.overview import Overview
 
     overview = Overview(app.backend)
-    return [await overview.topic(name) for name in topics] if topics else await overview.topics()
+    return [await overview.seen(name) for name in topics] if topics else await overview.topics()
+
+
+async def _named(app: "Penstock", name: str) -> "TopicView":
+    """`NotThereError` if there is none; one that cannot be looked at says why, as beside others."""
+    from penstock.overview import Overview
+
+    try:
+        return await topic_there(app, name)
+    except TopicError:
+        return await Overview(app.backend).seen(name)
 
 
 def _can_be_redrawn() -> bool:
@@ -132,10 +143,8 @@ def _or_warn(write: Callable[[Sequence[Row]], None]) -> Show:
 
 @contextmanager
 def _view(place: str) -> Iterator[Show]:
-    """One table on the whole terminal, drawn anew at each look."""
-    from rich.console import Group
+    """One table on the whole terminal, drawn anew at each look; with as many rows as there are lines for."""
     from rich.live import Live
-    from rich.text import Text
 
     from penstock.cli.screen import Screen
 
@@ -143,14 +152,32 @@ def _view(place: str) -> Iterator[Show]:
     with Live(console=console, screen=True, auto_refresh=False) as live:
 
         def show(rows: Sequence[Row], trouble: str) -> None:
-            some = rows[: max(1, console.height - _FRAME_LINES)]
-            more = f", and {len(rows) - len(some):,} more" if len(rows) > len(some) else ""
-            title = Text(f"{place}: {amount(len(some), 'group')} of topics{more}", style="italic", overflow="ellipsis")
-            if trouble:
-                title = Text(line_of(trouble), style="bold red", overflow="fold")
-            live.update(Group(title, _drawn(some, console.width)), refresh=True)
+            def first(count: int) -> "RenderableType":
+                return _titled(place, rows, count, trouble, console.width)
+
+            def is_too_high(count: int) -> bool:
+                return len(console.render_lines(first(count))) > console.height
+
+            # A row may take several lines: how many have room is known only of what is drawn.
+            most = bisect_left(range(1, min(len(rows), console.height) + 1), True, key=is_too_high)
+            live.update(first(max(1, most)), refresh=True)
 
         yield show
+
+
+def _titled(place: str, rows: Sequence[Row], count: int, trouble: str, width: int) -> "RenderableType":
+    """The first of the rows, under what they are and how many more there are; or under what is wrong."""
+    from rich.console import Group
+    from rich.text import Text
+
+    some = rows[:count]
+    topics, groups = len({row["topic"] for row in some}), sum(row["group"] is not None for row in some)
+    more = f", and {amount(len(rows) - len(some), 'more row')}" if len(rows) > len(some) else ""
+    counts = f"{place}: {amount(topics, 'topic')}, {amount(groups, 'group')}{more}"
+    title = Text(counts, style="italic", overflow="ellipsis", no_wrap=True)
+    if trouble:
+        title = Text(line_of(trouble), style="bold red", overflow="fold")
+    return Group(title, _drawn(some, width))
 
 
 def _drawn(rows: Sequence[Row], width: int) -> "RenderableType":

@@ -12,6 +12,7 @@ from penstock.cli.moments import Span
 from penstock.cli.printing import Form, print_rows
 from penstock.cli.seeing import NAME_ITS_TOPIC, seen_on, told
 from penstock.cli.servers import HERE, At, Server
+from penstock.cli.usage import UsageError
 
 _COLUMNS = ("at", "what", "topic", "group", "entry_id", "attempt", "detail", "source")
 
@@ -21,7 +22,7 @@ def trace(
     /,
     *topics: str,
     lake: Path | None = None,
-    journal: str = "journal",
+    journal: str | None = None,
     within: Span | None = None,
     dialect: Dialect = "native",
     output: Form = None,
@@ -42,17 +43,23 @@ def trace(
     lake
         The directory of a lake, which remembers more than the server does, and for longer.
     journal
-        The topic with the journal of attempts, if it is in the lake.
+        The topic with the journal of attempts, if it is in the lake; journal unless given.
     within
         How long after its publication attempts are looked for in the journal, a day unless given; of a message that
         died, up to the end.
     """
     uuid = uuid_given(id)
     if lake is not None:
-        terms = {"journal": journal} if within is None else {"journal": journal, "within": within}
-        asked = {"topics": topics, "dialect": dialect}
-        _from_lake(uuid, lake, server, terms, asked, output)
+        if not _is_asked(server) and (topics or dialect != "native"):
+            raise UsageError(
+                "topics and --dialect say how the server is asked, and beside --lake it is asked only if --url or"
+                " --context names it."
+            )
+        terms = {"journal": journal, "within": within}
+        _from_lake(uuid, lake, server, terms, {"topics": topics, "dialect": dialect}, output)
         return
+    if journal is not None or within is not None:
+        raise UsageError("--journal and --within say how the journal of a lake is read: name the lake with --lake.")
     seen = seen_on(server, uuid, topics=topics, dialect=dialect)
     told(
         seen.sightings,
@@ -66,6 +73,11 @@ def trace(
     print_rows([{**asdict(one), "source": "server"} for one in told_in_order], output, _COLUMNS)
 
 
+def _is_asked(server: Server) -> bool:
+    """Beside a lake."""
+    return server.url is not None or server.context is not None
+
+
 def _from_lake(
     id: str, path: Path, server: Server, terms: dict[str, Any], asked: dict[str, Any], output: str | None
 ) -> None:
@@ -74,9 +86,9 @@ def _from_lake(
     from penstock.lake.trace import trace as life_of
 
     lake = Lake.open(path)
-    found = life_of(lake, id, **terms)
+    found = life_of(lake, id, **{name: value for name, value in terms.items() if value is not None})
     unseen: Mapping[str, str] = {}
-    is_asked = server.url is not None or server.context is not None
+    is_asked = _is_asked(server)
     if is_asked:
         seen = seen_on(server, found.id, known=found.entries, **asked)
         unseen = seen.unseen
