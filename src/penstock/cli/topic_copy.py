@@ -14,7 +14,7 @@ from cyclopts import Parameter
 from penstock.backend.entry import Appended, Stored
 from penstock.backend.facts import position
 from penstock.cli.dialects import Dialect, DialectName
-from penstock.cli.given import FileOrPipe
+from penstock.cli.given import FileOrPipe, stdin
 from penstock.cli.looking import absent, topic_there
 from penstock.cli.places import Place
 from penstock.cli.progress import progress
@@ -84,7 +84,8 @@ def export(
     """
     with connected(server) as (app, runner):
         runner.run(_check_whole(app, topic))
-        with progress("exporting", interrupted=partial(_half_exported, file)) as show, writing(file) as out:
+        half_done, is_shown = partial(_half_exported, file), str(file) != "-" or not sys.stdout.isatty()
+        with progress("exporting", interrupted=half_done, is_shown=is_shown) as show, writing(file) as out:
             count = runner.run(_export(app, topic, after, dialect, out, show))
     print(f"Exported {amount(count, 'entry', 'entries')} of {topic!r}", file=sys.stderr)
 
@@ -146,10 +147,11 @@ def import_(
         Give each entry a new id, as if it was published now. What is there already, under any id, is there twice then.
     """
     fates, first, is_listed = Counter[Appended](), defaultdict[Appended, list[str]](list), False
+    half_done, is_shown = partial(_half_imported, topic), str(file) != "-" or not stdin().isatty()
     with (
         connected(server) as (app, runner),
         reading(file) as lines,
-        progress("importing", interrupted=partial(_half_imported, topic)) as show,
+        progress("importing", interrupted=half_done, is_shown=is_shown) as show,
     ):
         runner.run(_check_undivided(app, topic))
         for some in _entries(lines, file):
