@@ -62,6 +62,9 @@ class GroupFacts(Struct, frozen=True):
     turn: Turn | None = None
     """Whose turn it is, if it is read in sequence; None if it has consumers, or nobody ever read so under its name."""
 
+    may_count_less: bool = False
+    """`entries_read` may be too small: Redis 7.0 forgets it at a restart, and nobody noted it before."""
+
     @property
     def low_water(self) -> str:
         """Everything before it is settled. One that was moved back stands before the oldest entry that it holds."""

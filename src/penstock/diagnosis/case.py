@@ -128,7 +128,9 @@ class GroupCase(Struct, frozen=True):
     def lost(self) -> int:
         """How many entries were trimmed before the group was given them; 0 too if the numbers do not tell."""
         topic, read = self.topic, self.facts.entries_read
-        if read is None or position(self.facts.last_delivered) >= position(topic.first_id or topic.last_id):
+        if read is None or self.facts.may_count_less:
+            return 0
+        if position(self.facts.last_delivered) >= position(topic.first_id or topic.last_id):
             return 0
         return max(0, topic.entries_added - read - topic.length)
 

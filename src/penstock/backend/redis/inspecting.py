@@ -28,6 +28,8 @@ class _Note(msgspec.Struct):
     epoch: str = ""
     last: str = "0-0"
     sure: bool = False
+    read: int | None = None
+    run: str = ""
 
 
 class _Origin(msgspec.Struct):
@@ -48,9 +50,9 @@ class Inspecting(Verbs):
         while left:
             reply = await self._inspect(topic, left[:_GROUPS_PER_SCRIPT])
             facts, left = _topic(topic, reply), left[reply[8] :]
-            rows += [(facts, row) for row in reply[7]]
-        consumers = await asyncio.gather(*(self._all_consumers(topic, row[0], *row[11]) for _, row in rows))
-        groups = [_group(row, facts, found) for (facts, row), found in zip(rows, consumers, strict=True)]
+            rows += [(facts, text_of(reply[9]), row) for row in reply[7]]
+        consumers = await asyncio.gather(*(self._all_consumers(topic, row[0], *row[11]) for *_, row in rows))
+        groups = [_group(row, facts, run, found) for (facts, run, row), found in zip(rows, consumers, strict=True)]
         groups.sort(key=lambda group: group.name)
         return msgspec.structs.replace(_topic(topic, reply), groups=tuple(groups))
 
@@ -105,15 +107,20 @@ def _is_foreign(note: str, epoch: str) -> bool:
     return place is not None and place.epoch not in ("", epoch)
 
 
-def _group(row: Any, topic: TopicFacts, consumers: tuple[Consumer, ...]) -> GroupFacts:
-    name, last, read, note, unread, pending, oldest, paused, parked, due, parcel, retries, turn = row
+def _group(row: Any, topic: TopicFacts, run: str, consumers: tuple[Consumer, ...]) -> GroupFacts:
+    name, last, read, raw_note, unread, pending, oldest, paused, parked, due, parcel, retries, turn = row
     retrying, retry_length, oldest_retry = max(0, retries[0]), retries[1], retries[2]
+    note, place = _noted(raw_note, topic), text_of(last)
+    in_turn = None if consumers else turn_of(turn, topic.now)
+    # Others than workers are moved by commands that say how much is read, and that outlasts a restart.
+    is_forgetful = bool(run and (raw_note or consumers) and in_turn is None)
+    counted = read if read >= 0 else None
     return GroupFacts(
         name=text_of(name),
         topic=topic,
-        last_delivered=text_of(last),
-        entries_read=read if read >= 0 else None,
-        counts_right=_counts_right(note, text_of(last), topic),
+        last_delivered=place,
+        entries_read=_remembered(counted, note, place, run) if is_forgetful else counted,
+        counts_right=_counts_right(note, place, topic),
         next_id=text_of(unread) or None,
         pending=pending,
         oldest_pending=text_of(oldest) or None,
@@ -126,20 +133,35 @@ def _group(row: Any, topic: TopicFacts, consumers: tuple[Consumer, ...]) -> Grou
         ready=max(0, retry_length - retrying),
         retry_origin=_origin(oldest_retry),
         consumers=consumers,
-        watched=bool(note),
-        turn=None if consumers else turn_of(turn, topic.now),
+        watched=bool(raw_note),
+        turn=in_turn,
+        may_count_less=is_forgetful and (note is None or not note.run),
     )
 
 
-def _counts_right(raw: bytes, last: str, topic: TopicFacts) -> bool:
-    """Whether the group was last seen, counting right, at a place from which on nothing was trimmed or deleted."""
+def _noted(raw: bytes, topic: TopicFacts) -> _Note | None:
+    """What is noted of the group on this very stream, if that can be read."""
     try:
         note = _decode_note(raw)
-        seen = position(note.last)
+        position(note.last)
     except (msgspec.DecodeError, ValueError):
+        return None
+    return note if note.epoch == topic.epoch else None
+
+
+def _remembered(read: int | None, note: _Note | None, last: str, run: str) -> int | None:
+    """How much is read by a count that the server loses at a restart, as `watch` judges it; None if nobody knows."""
+    if note is None or note.run in ("", run):
+        return read
+    return note.read if note.last == last else None
+
+
+def _counts_right(note: _Note | None, last: str, topic: TopicFacts) -> bool:
+    """Whether the group was last seen, counting right, at a place from which on nothing was trimmed or deleted."""
+    if note is None:
         return False
     removed_before = max(position(topic.first_id or topic.last_id), position(topic.max_deleted))
-    return note.sure and note.epoch == topic.epoch and removed_before <= seen <= position(last)
+    return note.sure and removed_before <= position(note.last) <= position(last)
 
 
 def _merged(rows: Iterable[Mapping[bytes, Any]]) -> tuple[Consumer, ...]:

@@ -5,7 +5,8 @@
 -- Gives the time in ms; the topic (nothing if there is none): length, how many were ever added, first id, last id, last
 -- deleted id, epoch or ''; dead letters; messages for later and when the next is due; cursors; the names of all groups but
 -- our own; each group that was asked for and is there; how many were looked for, fewer if the entries on the way are
--- large. A number that is not known is -1, a text ''.
+-- large; the run id of a server that forgets at a restart how much groups have read, '' of others. A number that is not
+-- known is -1, a text ''.
 -- Keeps its cost bound to the number of groups: whatever it looks up it finds at once, at one end.
 local topic = KEYS[1]
 local function less(a, b) -- as digit strings: doubles lose the low digits of 64-bit ids
@@ -108,7 +109,9 @@ for i = 3, #ARGV, 2 do
     }
   end
 end
+local server = #ARGV > 2 and redis.pcall('INFO', 'server') -- it may be refused: see watch.lua, which notes the run id
+local run = type(server) == 'string' and string.match(server, 'redis_version:7%.0.*run_id:(%x+)') or ''
 return {
   time[1] * 1000 + math.floor(time[2] / 1000), stream, redis.call('XLEN', KEYS[2]), redis.call('ZCARD', KEYS[3]),
-  (first_due(KEYS[3])), redis.call('HGETALL', KEYS[4]), others, groups, looked_for,
+  (first_due(KEYS[3])), redis.call('HGETALL', KEYS[4]), others, groups, looked_for, run,
 }
