@@ -105,6 +105,7 @@ async def test_consumers_that_are_gone_and_hold_nothing_are_a_note(stage: Stage)
 @BOTH
 async def test_ghosts_and_losses_are_told_of_though_nobody_waits(stage: Stage) -> None:
     ids = await fill(stage, 6)
+    await stage.app.backend.watch(stage.topic, "g")
     await stage.app.backend.read_new(stage.topic, "g", "c", 2, NOW)
     stage.admin.xtrim(stage.topic, minid=ids[4], approximate=False)
     found = await doctor(stage, Patience())

@@ -1,13 +1,18 @@
 """What an inspection of a topic finds: numbers as the server has them, not yet what they mean."""
 
+import re
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
+from penstock.backend import keys
 from penstock.backend.sighting import Consumer, Turn
+from penstock.errors import ConfigurationError
 from penstock.message.times import moment
+
+_ESCAPED = re.compile(r"\\x[0-9a-f]{2}")
 
 Reader: TypeAlias = Literal["workers", "sequence", "cursor"]
 
@@ -198,3 +203,13 @@ def written_at(id: str) -> datetime | None:
         return moment(position(id)[0])
     except ValueError:
         return None
+
+
+def can_be_named(name: str) -> bool:
+    """Whether a group or consumer of this name, as facts have it, can be given to a verb: it is text, and can be
+    printed. Other programs may have chosen any bytes; of those that are no text, facts have escapes."""
+    try:
+        keys.check_name("group", name)
+    except ConfigurationError:
+        return False
+    return _ESCAPED.search(name) is None

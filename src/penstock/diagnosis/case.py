@@ -52,7 +52,8 @@ class GroupCase(Struct, frozen=True):
     facts: GroupFacts
     patience: Patience
     held: tuple[Held, ...] = ()
-    """The oldest entries that its consumers hold on the topic; not all, if there are many."""
+    """The oldest entries that its consumers hold on the topic, and the oldest of each consumer; not all, if there are
+    many."""
 
     retried: tuple[Held, ...] = ()
     """The same on its retry stream."""
@@ -146,6 +147,9 @@ class TopicCase(Struct, frozen=True):
 
     awaited: Mapping[str, Awaited] = {}
     """What waits for groups that are not there: one that is asked about, that a lane is to have, or that was there."""
+
+    unnamed: tuple[GroupFacts, ...] = ()
+    """Groups of other programs whose names no command can be given: nothing more is known of them."""
 
     @property
     def is_there(self) -> bool:

@@ -5,9 +5,9 @@ from datetime import timedelta
 
 from penstock.backend import keys
 from penstock.backend.entry import Held, Malformed
-from penstock.backend.facts import TopicFacts
+from penstock.backend.facts import TopicFacts, can_be_named
 from penstock.diagnosis.case import GroupCase
-from penstock.diagnosis.finding import Finding, amount, command
+from penstock.diagnosis.finding import Finding, amount, command, escaped
 from penstock.message.times import moment_text, span_text
 from penstock.overview import age_of, lag_of
 
@@ -45,7 +45,7 @@ def nobody_reads(case: GroupCase) -> Iterator[Finding]:
         seen = [f"it stands at {facts.last_delivered}, and has no consumers"]
     else:
         what = "nobody reads"
-        seen = [f"consumer {one.name} was last heard of {span_text(one.idle)} ago" for one in case.heard_of[:_NAMED]]
+        seen = [f"consumer {escaped(one.name)} was last heard of {span_text(one.idle)} ago" for one in case.heard_of[:_NAMED]]
         seen = seen or ["the group has no consumers"]
     remedy = "start the Spark query of this group again" if facts.read_by == "cursor" else RUN
     yield Finding.of(case.subject, "nobody-reads", what, *seen, _unread(case), remedy=remedy)
@@ -61,14 +61,15 @@ def owner_dead(case: GroupCase) -> Iterator[Finding]:
         # Who calls a shorter silence death means what was touched since, too.
         least = ("--idle", span_text(case.patience.quiet)) if case.patience.quiet < _CLAIMED else ()
         claim = _group(case, "claim", "--consumer", name, *least, "--yes")
+        at_once = f"; at once: {claim}" if can_be_named(name) else ""
         yield Finding.of(
             case.subject,
             "owner-dead",
-            f"consumer {name} holds {amount(len(ids), 'entry', 'entries')} at least, and is dead or stuck",
+            f"consumer {escaped(name)} holds {amount(len(ids), 'entry', 'entries')} at least, and is dead or stuck",
             f"it was last heard of {span_text(silent[name])} ago",
             f"the oldest it holds is {ids[0]}",
             remedy=RUN,
-            besides=f"it takes them over after its lease; at once: {claim}",
+            besides=f"it takes them over after its lease{at_once}",
         )
 
 
@@ -98,7 +99,7 @@ def poison(case: GroupCase) -> Iterator[Finding]:
             "poison",
             f"entry {id} was begun {amount(one.begun, 'time')} after its reader had died, and never settled: it may"
             " kill or stop whoever handles it",
-            f"consumer {held.consumer} holds it now, for {span_text(held.idle)}",
+            f"consumer {escaped(held.consumer)} holds it now, for {span_text(held.idle)}",
             *failed,
             remedy=command("get", id, one.stream),
             besides=f"that shows it; to have it handled by nobody: {_group(case, 'ack', id, '--yes')}",
@@ -243,5 +244,5 @@ def _backlog(group: str, lane: TopicFacts) -> int:
 
 
 def _ids(held: Sequence[Held]) -> str:
-    named = ", ".join(f"{one.id} (held by {one.consumer})" for one in held[:_NAMED])
+    named = ", ".join(f"{one.id} (held by {escaped(one.consumer)})" for one in held[:_NAMED])
     return named + (f" and {len(held) - _NAMED:,} more" if len(held) > _NAMED else "")

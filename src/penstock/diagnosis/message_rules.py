@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 
 from penstock.backend import keys
-from penstock.diagnosis.finding import Finding, amount, command, place
+from penstock.backend.facts import can_be_named
+from penstock.diagnosis.finding import Finding, amount, command, escaped, place
 from penstock.diagnosis.group_rules import RUN
 from penstock.whereabouts.sighting import Lost, NotDue, Overdue, Unclear, Unread, Unsettled, Whereabouts
 
@@ -83,14 +84,14 @@ def unclear(seen: Whereabouts) -> Iterator[Finding]:
     """It may be dead, or wait, where there was too much to look through: that nothing keeps it nobody can say."""
     for one in seen.sightings:
         if isinstance(one, Unclear):
-            look = command("dead", "show", one.topic, seen.id, *(("--group", one.group) if one.group else ()))
-            besides = "that looks through all dead letters for it"
+            whose = ("--group", one.group) if one.group and can_be_named(one.group) else ()
+            look, besides = command("dead", "show", one.topic, seen.id, *whose), "that looks through all dead letters for it"
             if keys.is_lane(one.topic):
                 look = command("job", "show", keys.queue_name(one.topic), seen.id)
                 besides = "that says what its queue knows of it"
             yield Finding(
                 rule="unclear",
-                subject=place(one.topic, one.group),
+                subject=place(one.topic, one.group and escaped(one.group)),
                 what=f"whether the group is done with it cannot be told: {one.detail}",
                 evidence=(f"entry {one.entry_id}",),
                 remedy=look,

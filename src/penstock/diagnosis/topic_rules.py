@@ -1,14 +1,15 @@
 """Rules on a topic as a whole: who is gone for good, and what is never trimmed."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 
 from msgspec import structs
 
 from penstock.backend import keys
 from penstock.backend.entry import Malformed
+from penstock.backend.facts import GroupFacts, position
 from penstock.diagnosis.case import TopicCase
-from penstock.diagnosis.finding import Finding, amount, command, place
+from penstock.diagnosis.finding import Finding, amount, command, escaped, place
 from penstock.diagnosis.group_rules import RUN, failing, ghosts, nobody_reads, owner_dead, paused, poison, trimmed
 from penstock.message.times import moment_text, span_text
 from penstock.overview import age_of, view
@@ -130,7 +131,29 @@ def standing_still(case: TopicCase) -> Iterator[Finding]:
         yield from (structs.replace(one, level="note") for one in found)
 
 
+def unnamed(topic: str, groups: Iterable[GroupFacts]) -> Iterator[Finding]:
+    """Groups of other programs whose names no command takes: whether all is well with them, nobody can say."""
+    for group in groups:
+        needed = min(filter(None, (group.oldest_pending, group.next_id)), key=position, default=None)
+        kept = "" if needed is None else f"; it keeps everything from {needed} on"
+        yield Finding.of(
+            place(topic, escaped(group.name)),
+            "unnamed",
+            "this group cannot be looked at by name: the name has what cannot be printed, or is no text, or too long",
+            f"it stands at {group.last_delivered}; {amount(len(group.consumers), 'consumer')},"
+            f" {group.pending:,} pending{kept}",
+            remedy="have its program use a name that can be printed",
+            besides="it is another program's: Penstock makes no such names",
+            level="note",
+        )
+
+
+def strange(case: TopicCase) -> Iterator[Finding]:
+    yield from unnamed(case.facts.topic, case.unnamed)
+
+
 RULES: Sequence[Rule] = (
+    strange,
     lost_and_left,
     unreadable,
     standing_still,

@@ -11,7 +11,7 @@ from penstock.backend import keys
 from penstock.backend.base import StreamBackend
 from penstock.backend.entry import ClaimedMessage, FetchedEntry, Held, Letter
 from penstock.backend.evidence import Parcel
-from penstock.backend.facts import GroupFacts, TopicFacts, position, written_at
+from penstock.backend.facts import GroupFacts, TopicFacts, can_be_named, position, written_at
 from penstock.backend.in_turn import in_turn
 from penstock.continuity.place import predecessor
 from penstock.errors import GroupMissingError, MalformedError, TopicError
@@ -107,7 +107,10 @@ class _Look:
         async for parcel in self._parcels(None, self.facts.later):
             if self._id_of(parcel.raw, "0-0") == self.id:
                 yield self._waits(parcel)
-        groups = {group.name: group for group in self.facts.groups}
+        groups = {group.name: group for group in self.facts.groups if can_be_named(group.name)}
+        for group in self.facts.groups if self.entries else ():
+            if group.name not in groups:
+                yield self._unnamed(group)
         names = await self._names(set(groups))
         unsettled = {name: await self._unsettled(name, groups.get(name)) for name in names}
         dead = [letter async for letter in self._dead()]
@@ -131,6 +134,11 @@ class _Look:
             return self._now("on the topic", entry_id=entry)
         detail = "on the topic, which no group reads"
         return Unread(at=self.facts.now, what="now", topic=self.topic, detail=detail, entry_id=entry)
+
+    def _unnamed(self, group: GroupFacts) -> Sighting:
+        detail = "the name of this group is none that could be asked about"
+        seen: dict[str, Any] = {"at": self.facts.now, "what": "now", "topic": self.topic, "entry_id": self.entries[0]}
+        return Unclear(group=group.name, detail=detail, **seen)
 
     async def _names(self, there: set[str]) -> list[str]:
         """Groups that may have it: what they were to try again outlives them, and jobs are put aside before there is
