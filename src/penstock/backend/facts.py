@@ -119,6 +119,9 @@ class TopicFacts(Struct, frozen=True):
     foreign: frozenset[str] = frozenset()
     """Those of them that are done up to there with an earlier stream of this name, and have read nothing of this."""
 
+    ordinals: Mapping[str, int] = {}
+    """Of the others, where it is noted: how many entries were ever added to this stream up to where they are done."""
+
     groups: tuple[GroupFacts, ...] = ()
 
     def done_upto(self, cursor: str) -> str:

@@ -9,6 +9,7 @@ from penstock.backend.entry import FetchedEntry, Held
 from penstock.backend.facts import Awaited, GroupFacts, TopicFacts, position
 from penstock.backend.parcel import Record
 from penstock.backend.sighting import Consumer, Turn
+from penstock.backend.survey import Position, Survey, judge
 from penstock.diagnosis.finding import place
 from penstock.options import LEASE, check_duration
 from penstock.overview import oldest_unsettled
@@ -154,3 +155,19 @@ class TopicCase(Struct, frozen=True):
     @property
     def is_there(self) -> bool:
         return self.facts.exists or bool(self.facts.later) or bool(self.awaited)
+
+    def lost_before(self, cursor: str) -> int:
+        """How many entries were trimmed that a cursor had not come to; 0 too if the numbers do not tell."""
+        topic, ordinal = self.facts, self.facts.ordinals.get(cursor)
+        if ordinal is None:
+            return 0
+        place = Position(topic.cursors[cursor], ordinal, topic.epoch or "")
+        # Whether its own entry is there was not looked at; only a server that fell back lacks it behind older ones.
+        verdict = judge(
+            place,
+            Survey(
+                epoch=place.epoch, first=topic.first_id, newest=None, last=topic.last_id, deleted=topic.max_deleted,
+                length=topic.length, added=topic.entries_added, present=True,
+            ),
+        )  # fmt: skip
+        return verdict.lost or 0 if verdict.kind in ("trimmed", "removed") else 0

@@ -22,12 +22,12 @@ from penstock.overview import group_missing, resembling
 DOCTORS = (
     *("eviction", "persistence", "disk", "memory", "timeouts", "replication", "cluster", "version", "settings"),
     *("topic", "unnamed", "owner-dead", "ghosts", "poison", "unreadable", "trimmed", "spark-trimmed", "paused", "nobody-reads"),
-    *("dead-group", "dead-cursor", "idle-consumers", "untrimmed"),
+    *("dead-group", "cursor-trimmed", "dead-cursor", "idle-consumers", "untrimmed"),
 )
 """The rules that `doctor` has findings of."""
 
 REASONS = (
-    *("disk", "memory", "replication", "no-groups", "later", "unnamed"),
+    *("disk", "memory", "replication", "no-groups", "later", "unnamed", "cursor-trimmed"),
     *("paused", "nobody-reads", "owner-dead", "ghosts", "poison", "trimmed", "spark-trimmed"),
     *("retries-later", "starved", "behind", "dead", "lost", "unclear", "unsettled", "settled"),
 )

@@ -24,6 +24,11 @@ _CLAIMED = timedelta(seconds=30)
 RUN = "penstock run MODULE:APP"
 
 
+def again(topic: str) -> str:
+    """The command that puts on a topic once more what was archived of it."""
+    return command("lake", "replay", "--lake", "DIR", "--id", "NAME", "--topic", topic, "--yes")
+
+
 def paused(case: GroupCase) -> Iterator[Finding]:
     if case.facts.paused:
         what = "the group is paused: its workers read nothing"
@@ -140,15 +145,15 @@ def trimmed(case: GroupCase) -> Iterator[Finding]:
     first, cursor = case.topic.first_id, case.facts.read_by == "cursor"
     seen = (f"it stands at {case.facts.last_delivered}; the oldest entry is {first or 'none, the topic is empty'}",)
     whose = "while Spark was stopped" if cursor else "before the group was given them"
-    again = command("lake", "replay", "--lake", "DIR", "--id", "NAME", "--topic", case.topic.topic, "--yes")
+    replay = again(case.topic.topic)
     yield Finding.of(
         case.subject,
         "spark-trimmed" if cursor else "trimmed",
         f"{amount(case.lost, 'entry', 'entries')} were trimmed {whose}, by XTRIM, MAXLEN or a cut: Penstock's retention"
         " waits for every group",
         *seen,
-        remedy="start the query again with failOnDataLoss=false to go on behind the gap" if cursor else again,
-        besides=f"what was archived: {again}" if cursor else "that brings back what was archived; the group goes on",
+        remedy="start the query again with failOnDataLoss=false to go on behind the gap" if cursor else replay,
+        besides=f"what was archived: {replay}" if cursor else "that brings back what was archived; the group goes on",
     )
 
 

@@ -7,10 +7,10 @@ from msgspec import structs
 
 from penstock.backend import keys
 from penstock.backend.entry import Malformed
-from penstock.backend.facts import GroupFacts, position
+from penstock.backend.facts import GroupFacts, can_be_named, position
 from penstock.diagnosis.case import TopicCase
 from penstock.diagnosis.finding import Finding, amount, command, escaped, place
-from penstock.diagnosis.group_rules import RUN, failing, ghosts, nobody_reads, owner_dead, paused, poison, trimmed
+from penstock.diagnosis.group_rules import RUN, again, failing, ghosts, nobody_reads, owner_dead, paused, poison, trimmed
 from penstock.message.times import moment_text, span_text
 from penstock.overview import age_of, view
 
@@ -40,6 +40,22 @@ def dead_groups(case: TopicCase) -> Iterator[Finding]:
             )
 
 
+def trimmed_cursors(case: TopicCase) -> Iterator[Finding]:
+    """Entries went before a reader with a durable cursor came to them: it noted how many there were up to its place."""
+    for name in case.facts.ordinals:
+        if lost := case.lost_before(name):
+            topic, first = case.facts.topic, case.facts.first_id or "none, the topic is empty"
+            yield Finding.of(
+                topic,
+                "cursor-trimmed",
+                f"{amount(lost, 'entry', 'entries')} were removed before cursor {name!r} came to them, by XTRIM, MAXLEN"
+                " or a cut: Penstock's retention waits for every cursor",
+                f"it stands at {case.facts.cursors[name]}; the oldest entry is {first}",
+                remedy=again(topic),
+                besides="that brings back what was archived; its reader is told of the gap, and goes on behind it",
+            )
+
+
 def dead_cursors(case: TopicCase) -> Iterator[Finding]:
     """A cursor holds back trimming, too. The server knows where it stands, not since when: one that is far behind may
     be catching up, so it is a note, and whether anybody still reads with it is for people to know."""
@@ -47,13 +63,14 @@ def dead_cursors(case: TopicCase) -> Iterator[Finding]:
         waited = age_of(id, case.facts.now)
         if waited is not None and waited > case.patience.abandoned:
             remove = command("cursor", "rm", case.facts.topic, name)
+            besides = f"if nobody needs it any more: {remove}" if can_be_named(name) else ""
             yield Finding.of(
                 case.facts.topic,
                 "dead-cursor",
                 f"cursor {name!r} keeps the topic from being trimmed: the next entry for it is {span_text(waited)} old",
                 f"it stands at {case.facts.cursors[name]}; the next entry is {id}",
                 remedy="start its reader, unless it is catching up",
-                besides=f"if nobody needs it any more: {remove}",
+                besides=besides,
                 level="note",
             )
 
@@ -158,6 +175,7 @@ RULES: Sequence[Rule] = (
     unreadable,
     standing_still,
     dead_groups,
+    trimmed_cursors,
     dead_cursors,
     idle_consumers,
     untrimmed,
@@ -198,7 +216,7 @@ def later(case: TopicCase) -> Iterator[Finding]:
     )
 
 
-STUCK: Sequence[Rule] = (no_groups, later)
+STUCK: Sequence[Rule] = (no_groups, later, trimmed_cursors)
 
 
 def awaited(case: TopicCase) -> Iterator[Finding]:

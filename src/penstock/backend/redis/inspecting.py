@@ -84,6 +84,8 @@ def _topic(topic: str, reply: Any) -> TopicFacts:
     now, stream, dead, later, due, cursors, *_ = reply
     length, added, first, last, deleted, epoch = stream or (0, 0, b"0-0", b"0-0", b"0-0", b"")
     held = {text_of(name): text_of(note) for name, note in zip(cursors[::2], cursors[1::2], strict=True)}
+    places = {name: place for name, note in held.items() if (place := position_in(note)) is not None}
+    own = text_of(epoch)
     return TopicFacts(
         topic=topic,
         now=moment(now) or EPOCH,
@@ -93,18 +95,16 @@ def _topic(topic: str, reply: Any) -> TopicFacts:
         first_id=text_of(first) if length else None,
         last_id=text_of(last),
         max_deleted=text_of(deleted),
-        epoch=text_of(epoch) or None,
+        epoch=own or None,
         dead=dead,
         later=later,
         later_due=_due(due),
         cursors={name: note.partition(" ")[0] for name, note in held.items()},
-        foreign=frozenset(name for name, note in held.items() if _is_foreign(note, text_of(epoch))),
+        foreign=frozenset(name for name, place in places.items() if place.epoch not in ("", own)),
+        ordinals={
+            name: place.ordinal for name, place in places.items() if place.ordinal >= 0 and own and place.epoch == own
+        },
     )
-
-
-def _is_foreign(note: str, epoch: str) -> bool:
-    place = position_in(note)
-    return place is not None and place.epoch not in ("", epoch)
 
 
 def _group(row: Any, topic: TopicFacts, run: str, consumers: tuple[Consumer, ...]) -> GroupFacts:
