@@ -1,4 +1,4 @@
-"""Who holds entries is judged by what is its own, however much others hold before it; names of others may be strange."""
+"""Whoever holds entries is judged by its own, however much others hold before it; others may have strange names."""
 
 import asyncio
 from datetime import timedelta

@@ -12,7 +12,7 @@ from penstock.backend.sighting import Consumer, Turn
 from penstock.backend.survey import Position, Survey, judge
 from penstock.diagnosis.finding import place
 from penstock.options import LEASE, check_duration
-from penstock.overview import oldest_unsettled
+from penstock.overview import age_of, oldest_unsettled
 
 
 class Patience(Struct, frozen=True):
@@ -116,6 +116,16 @@ class GroupCase(Struct, frozen=True):
         return min((one.idle for one in self.heard_of), default=None)
 
     @property
+    def neglected(self) -> timedelta:
+        """For how long there has been work and nobody was heard of, as far as the server tells: since the last sign of
+        life, or since the oldest of the work was due, whichever came later. Who leaves in good order leaves no sign."""
+        facts, due = self.facts, self.facts.parked_due
+        ids = (facts.next_id, facts.oldest_pending, facts.retry_origin if facts.ready or facts.retrying else None)
+        waits = [age for id in ids if id is not None and (age := age_of(id, self.now)) is not None]
+        waited = max([*waits, *([self.now - due] if due is not None else [])], default=timedelta(0))
+        return waited if self.silence is None else min(waited, self.silence)
+
+    @property
     def heard_of(self) -> tuple[Consumer, ...]:
         """Consumers whose silence is their own: who ends the leases of one does so in its name, as if it lived."""
         freed = {one.consumer for one in (*self.held, *self.retried) if one.is_free and not one.is_handed_back}
@@ -151,6 +161,9 @@ class TopicCase(Struct, frozen=True):
 
     unnamed: tuple[GroupFacts, ...] = ()
     """Groups of other programs whose names no command can be given: nothing more is known of them."""
+
+    partitions: int | None = None
+    """If this is one partition of a topic: into how many that is divided."""
 
     @property
     def is_there(self) -> bool:

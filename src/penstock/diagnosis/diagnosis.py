@@ -11,17 +11,18 @@ from penstock.backend.evidence import Books, Key, Parcel
 from penstock.backend.facts import TopicFacts, can_be_named, position
 from penstock.backend.in_turn import in_turn
 from penstock.backend.streams import streams_of
-from penstock.diagnosis import group_rules, invariants, server_rules, topic_rules
+from penstock.diagnosis import group_rules, invariants, server_rules, topic_rules, waiting_rules
 from penstock.diagnosis.case import Patience, TopicCase
 from penstock.diagnosis.finding import Finding, client_command, command, escaped
 from penstock.diagnosis.invariants import Ledger
 from penstock.diagnosis.looks import Looks
-from penstock.errors import ConfigurationError, GroupMissingError, TopicError
+from penstock.errors import AuthenticationError, ConfigurationError, GroupMissingError, TopicError
 from penstock.overview import group_missing, resembling
 
 DOCTORS = (
     *("eviction", "persistence", "disk", "memory", "timeouts", "replication", "cluster", "version", "settings"),
-    *("topic", "unnamed", "owner-dead", "ghosts", "poison", "unreadable", "trimmed", "spark-trimmed", "paused", "nobody-reads"),
+    *("topic", "unnamed", "owner-dead", "ghosts", "poison", "unreadable", "trimmed", "spark-trimmed", "paused"),
+    *("nobody-reads", "no-groups", "later"),
     *("dead-group", "cursor-trimmed", "dead-cursor", "idle-consumers", "untrimmed"),
 )
 """The rules that `doctor` has findings of."""
@@ -73,21 +74,30 @@ class Diagnosis:
         `GroupMissingError` if there is no such topic, or if it has no such group and nothing waits for one.
         """
 
-        async def seen(name: str) -> TopicCase:
-            facts = await self._backend.inspect(name)
-            return await self._looks.case(facts, await self._missing(facts, group))
+        refused: list[AuthenticationError] = []
+
+        async def seen(name: str) -> TopicCase | None:
+            try:
+                facts = await self._backend.inspect(name)
+                return await self._looks.case(facts, await self._missing(facts, group))
+            except AuthenticationError as error:
+                if name == topic:
+                    raise
+                refused.append(error)  # of a name that was only guessed: there may be no such lane at all
+                return None
 
         server = await self._backend.server()
         found = [finding for rule in server_rules.RULES for finding in rule(server) if finding.refuses_writes]
-        cases = [case for case in await in_turn(await streams_of(self._backend, topic), seen) if case.is_there]
+        looked = await in_turn(await streams_of(self._backend, topic), seen)
+        cases = [case for case in looked if case is not None and case.is_there]
         if not cases:
-            raise await self._nothing(topic, group)
+            raise refused[0] if refused else await self._nothing(topic, group)
         there = {one.facts.name for case in cases for one in case.groups}
         there |= {escaped(one.name) for case in cases for one in case.unnamed}
         if group is not None and group not in there and not any(case.awaited for case in cases):
             raise group_missing(topic, group, there)
         for case in cases:
-            found += topic_rules.awaited(case)
+            found += waiting_rules.awaited(case)
             if group is None:
                 found += [finding for rule in topic_rules.STUCK for finding in rule(case)]
             strange = [one for one in case.unnamed if group in (None, escaped(one.name))]
@@ -120,7 +130,8 @@ class Diagnosis:
 
     async def _examined(self, topic: str) -> list[Finding]:
         try:
-            case = await self._looks.case(await self._backend.inspect(topic))
+            facts = await self._backend.inspect(topic)
+            case = await self._looks.case(facts, await self._missing(facts, None))
         except TopicError as error:
             return await self._unexamined(topic, error)
         except ConfigurationError as error:

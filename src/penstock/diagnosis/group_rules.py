@@ -36,7 +36,10 @@ def paused(case: GroupCase) -> Iterator[Finding]:
 
 
 def nobody_reads(case: GroupCase) -> Iterator[Finding]:
-    """There is work, and nobody was heard of lately. Of a paused group nobody can tell: it is silent on purpose."""
+    """There is work, and nobody was heard of lately. Of a paused group nobody can tell: it is silent on purpose.
+
+    That there is nobody at the moment is a note: workers may be about to start, or to be replaced by others.
+    """
     facts = case.facts
     if facts.paused or not case.is_due or case.is_at_work:
         return
@@ -46,14 +49,37 @@ def nobody_reads(case: GroupCase) -> Iterator[Finding]:
         if case.turn.holder is not None and case.silence is not None:
             seen = [f"the last holder was {case.turn.holder}, {span_text(case.silence)} ago"]
     elif facts.read_by == "cursor":
-        what = "no worker ever read with this group: it is a cursor, such as a Spark query keeps, and stands still"
+        what = (
+            "no worker ever read with this group: it is a cursor, such as a Spark query keeps, that stands still, or"
+            " its readers never came"
+        )
         seen = [f"it stands at {facts.last_delivered}, and has no consumers"]
     else:
         what = "nobody reads"
-        seen = [f"consumer {escaped(one.name)} was last heard of {span_text(one.idle)} ago" for one in case.heard_of[:_NAMED]]
+        named = case.heard_of[:_NAMED]
+        seen = [f"consumer {escaped(one.name)} was last heard of {span_text(one.idle)} ago" for one in named]
         seen = seen or ["the group has no consumers"]
-    remedy = "start the Spark query of this group again" if facts.read_by == "cursor" else RUN
-    yield Finding.of(case.subject, "nobody-reads", what, *seen, _unread(case), remedy=remedy)
+    is_brief = case.neglected <= case.patience.quiet
+    brief = f"unless that has just begun: it is called wrong after {span_text(case.patience.quiet)}, or as --quiet says"
+    yield Finding.of(
+        case.subject,
+        "nobody-reads",
+        what,
+        *seen,
+        _unread(case),
+        remedy=start(case),
+        besides=brief if is_brief else "",
+        level="note" if is_brief else "wrong",
+    )
+
+
+def start(case: GroupCase) -> str:
+    """What brings readers to the group. A query says how much it has read; a group that was just made does not."""
+    if case.facts.read_by != "cursor":
+        return RUN
+    if case.facts.entries_read is None:
+        return "start whoever reads with this group: its workers, or its Spark query"
+    return "start the Spark query of this group again"
 
 
 def owner_dead(case: GroupCase) -> Iterator[Finding]:

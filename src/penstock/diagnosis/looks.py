@@ -32,8 +32,14 @@ class Looks:
             patience=self._patience,
             before=before,
             awaited={name: found for name, found in awaited.items() if not found.is_nothing},
+            partitions=await self._partitions(facts.topic),
             unnamed=tuple(one for one in facts.groups if one not in named),
         )
+
+    async def _partitions(self, topic: str) -> int | None:
+        """If the topic is a partition of another: into how many that is divided."""
+        whole = topic.rpartition(":")[0]
+        return await self._backend.partitions(whole) if whole and keys.is_partition(topic, whole) else None
 
     async def _before(self, facts: TopicFacts, cursor: str) -> str | None:
         """The oldest entry that a cursor has not passed; None if there is none, or nobody can tell."""
@@ -89,9 +95,7 @@ class Looks:
             return (), ()  # it went away since it was seen
         return held, tuple(one for one in held if one.id in gone)
 
-    async def _of_each(
-        self, stream: str, facts: GroupFacts, count: int, oldest: tuple[Held, ...]
-    ) -> tuple[Held, ...]:
+    async def _of_each(self, stream: str, facts: GroupFacts, count: int, oldest: tuple[Held, ...]) -> tuple[Held, ...]:
         """The oldest, and where these are not all, the oldest of each consumer: one may hold all that come first."""
         if count <= len(oldest):
             return oldest

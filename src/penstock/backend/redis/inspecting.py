@@ -67,7 +67,7 @@ class Inspecting(Verbs):
         doing = f"cannot inspect {topic!r}"
         return await self._links.repeatable_script(doing, load("inspect"), used, *args)
 
-    async def _all_consumers(self, topic: str, group: bytes, retrying: int, *_: object) -> tuple[Consumer, ...]:
+    async def _all_consumers(self, topic: str, group: bytes, retrying: int, *_: object) -> list[Mapping[bytes, Any]]:
         # Not in the script: a list of consumers costs it ten times what it costs a plain command.
         streams = [topic, keys.retry(topic, text_of(group))] if retrying >= 0 else [topic]
         rows: list[Any] = []
@@ -77,7 +77,7 @@ class Inspecting(Verbs):
                 rows += await self._links.command(doing, "XINFO", "CONSUMERS", stream, group)
             except GroupMissingError:
                 continue  # it went away since the script saw it
-        return _merged(dict(zip(row[::2], row[1::2], strict=True)) for row in rows)
+        return [dict(zip(row[::2], row[1::2], strict=True)) for row in rows]
 
 
 def _topic(topic: str, reply: Any) -> TopicFacts:
@@ -107,19 +107,20 @@ def _topic(topic: str, reply: Any) -> TopicFacts:
     )
 
 
-def _group(row: Any, topic: TopicFacts, run: str, consumers: tuple[Consumer, ...]) -> GroupFacts:
+def _group(row: Any, topic: TopicFacts, run: str, rows: Sequence[Mapping[bytes, Any]]) -> GroupFacts:
     name, last, read, raw_note, unread, pending, oldest, paused, parked, due, parcel, retries, turn = row
     retrying, retry_length, oldest_retry = max(0, retries[0]), retries[1], retries[2]
-    note, place = _noted(raw_note, topic), text_of(last)
+    note, place, consumers = _noted(raw_note, topic), text_of(last), _merged(rows)
+    is_forgetful = any(b"inactive" not in one for one in rows)  # Redis 7.0, which an account without INFO knows by this
     in_turn = None if consumers else turn_of(turn, topic.now)
-    # Others than workers are moved by commands that say how much is read, and that outlasts a restart.
-    is_forgetful = bool(run and (raw_note or consumers) and in_turn is None)
     counted = read if read >= 0 else None
+    if in_turn is None:  # who reads in sequence says how much is read when it moves on, and that outlasts a restart
+        counted = _remembered(counted, note, place, run)
     return GroupFacts(
         name=text_of(name),
         topic=topic,
         last_delivered=place,
-        entries_read=_remembered(counted, note, place, run) if is_forgetful else counted,
+        entries_read=counted,
         counts_right=_counts_right(note, place, topic),
         next_id=text_of(unread) or None,
         pending=pending,
