@@ -441,6 +441,20 @@ def test_check_finds_what_does_not_hold_and_is_content_with_the_rest(
     )
 
 
+def test_a_group_whose_name_no_command_takes_keeps_nothing_else_from_being_looked_at(
+    penstock: CommandLine, client: redis.Redis
+) -> None:
+    prepared(penstock, orders)
+    client.xgroup_create("orders", "a\nb", "0")
+    client.xreadgroup("a\nb", "c", {"orders": ">"}, count=1)
+    client.sadd(keys.TOPICS, "zebra")
+    client.xadd("zebra", {"payload": "{not json"})
+    rows = penstock("check", code=1).rows
+    assert [(row["subject"], row["rule"]) for row in rows] == [("zebra", "entries"), ("orders/a\\nb", "unnamed")]
+    assert {row["rule"] for row in penstock("why", "orders", code=1).rows} == {"unnamed", "nobody-reads"}
+    assert [row["remedy"] for row in penstock(*HEALTHY).rows] == ["have its program use a name that can be printed"]
+
+
 def test_check_says_what_to_name_instead_of_a_queue_or_a_divided_topic(penstock: CommandLine) -> None:
     async def divided(app: Penstock) -> None:
         await app.bus("moves", group="g", partitions=3, ordering="key").publish({}, key="k")
