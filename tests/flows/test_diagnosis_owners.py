@@ -67,7 +67,7 @@ async def test_whose_leases_were_ended_by_hand_is_not_alive_by_that_however_many
         entries = await backend.read_new(stage.topic, "g", consumer, 150, NOW)
         assert await backend.expire(stage.topic, "g", consumer, [one.id for one in entries]) == []
     found = await why(stage, Patience())
-    assert set(found) == {"nobody-reads"}
+    assert {rule: one.level for rule, one in found.items()} == {"nobody-reads": "wrong"}
 
 
 async def strange(stage: Stage, name: str | bytes) -> None:

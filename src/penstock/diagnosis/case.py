@@ -128,8 +128,13 @@ class GroupCase(Struct, frozen=True):
     @property
     def heard_of(self) -> tuple[Consumer, ...]:
         """Consumers whose silence is their own: who ends the leases of one does so in its name, as if it lived."""
-        freed = {one.consumer for one in (*self.held, *self.retried) if one.is_free and not one.is_handed_back}
-        return tuple(one for one in self.facts.consumers if one.name not in freed)
+        return tuple(one for one in self.facts.consumers if one.name not in self.relieved)
+
+    @property
+    def relieved(self) -> frozenset[str]:
+        """Consumers whose leases somebody has ended, for others to take over what they held."""
+        held = (*self.held, *self.retried)
+        return frozenset(one.consumer for one in held if one.is_free and not one.is_handed_back)
 
     @property
     def waited(self) -> timedelta:

@@ -38,7 +38,8 @@ def paused(case: GroupCase) -> Iterator[Finding]:
 def nobody_reads(case: GroupCase) -> Iterator[Finding]:
     """There is work, and nobody was heard of lately. Of a paused group nobody can tell: it is silent on purpose.
 
-    That there is nobody at the moment is a note: workers may be about to start, or to be replaced by others.
+    That there is nobody at the moment is a note: workers may be about to start, or to be replaced by others. Not where
+    somebody has ended leases: whoever there is would have taken over what was held.
     """
     facts = case.facts
     if facts.paused or not case.is_due or case.is_at_work:
@@ -59,7 +60,7 @@ def nobody_reads(case: GroupCase) -> Iterator[Finding]:
         named = case.heard_of[:_NAMED]
         seen = [f"consumer {escaped(one.name)} was last heard of {span_text(one.idle)} ago" for one in named]
         seen = seen or ["the group has no consumers"]
-    is_brief = case.neglected <= case.patience.quiet
+    is_brief = case.neglected <= case.patience.quiet and not case.relieved
     brief = f"unless that has just begun: it is called wrong after {span_text(case.patience.quiet)}, or as --quiet says"
     yield Finding.of(
         case.subject,
