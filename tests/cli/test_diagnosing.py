@@ -75,8 +75,9 @@ def test_people_are_told_in_blocks_with_what_is_wrong_first(penstock: CommandLin
 
 
 def test_only_rules_that_there_are_can_be_skipped(penstock: CommandLine) -> None:
-    assert "there is no rule 'nonsense': there are cluster, dead-cursor, dead-group, disk" in penstock.refused(
-        "doctor", "--skip", "nonsense", code=2
+    assert (
+        "there is no rule 'nonsense': there are cluster, cursor-trimmed, dead-cursor, dead-group"
+        in penstock.refused("doctor", "--skip", "nonsense", code=2)
     )
     for rule in DOCTORS:
         penstock(*HEALTHY, "--skip", rule)
@@ -125,7 +126,13 @@ def test_why_tells_of_a_group_and_of_a_topic(penstock: CommandLine, client: redi
         (row,) = penstock("why", target, code=1).rows
         assert (row["subject"], row["rule"], row["remedy"]) == ("orders/g", "paused", "penstock group resume orders g")
     client.srem(keys.paused("orders"), "g")
-    assert [row["rule"] for row in penstock("why", "orders/g", code=1).rows] == ["nobody-reads"]
+    done = penstock("why", "orders/g")
+    assert [(row["rule"], row["level"]) for row in done.rows] == [("nobody-reads", "note")], (
+        "workers may be about to start"
+    )
+    assert done.err == "penstock: nothing has kept orders/g for long\n"
+    (row,) = penstock("why", "orders/g", "--quiet", "1ms", code=1).rows
+    assert (row["rule"], row["level"]) == ("nobody-reads", "wrong")
     client.xgroup_setid("orders", "g", "$")
     done = penstock("why", "orders")
     assert (done.out, done.err) == ("", "penstock: nothing keeps orders\n")
@@ -435,6 +442,20 @@ def test_check_finds_what_does_not_hold_and_is_content_with_the_rest(
     assert (
         penstock("check", "orders", "--sample", "1", code=1).rows[0]["what"] == "1 entry is no message, of 4 looked at"
     )
+
+
+def test_a_group_whose_name_no_command_takes_keeps_nothing_else_from_being_looked_at(
+    penstock: CommandLine, client: redis.Redis
+) -> None:
+    prepared(penstock, orders)
+    client.xgroup_create("orders", "a\nb", "0")
+    client.xreadgroup("a\nb", "c", {"orders": ">"}, count=1)
+    client.sadd(keys.TOPICS, "zebra")
+    client.xadd("zebra", {"payload": "{not json"})
+    rows = penstock("check", code=1).rows
+    assert [(row["subject"], row["rule"]) for row in rows] == [("zebra", "entries"), ("orders/a\\nb", "unnamed")]
+    assert {row["rule"] for row in penstock("why", "orders", code=1).rows} == {"unnamed", "nobody-reads"}
+    assert [row["remedy"] for row in penstock(*HEALTHY).rows] == ["have its program use a name that can be printed"]
 
 
 def test_check_says_what_to_name_instead_of_a_queue_or_a_divided_topic(penstock: CommandLine) -> None:

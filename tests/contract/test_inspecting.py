@@ -1,5 +1,6 @@
 """An inspection finds what is there, changes nothing, and does not cost more where there is more."""
 
+import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -224,3 +225,50 @@ async def test_its_cost_does_not_grow_with_what_is_stored_pending_or_parked(
     # The least of many: a busy neighbour makes a call dearer, never cheaper. Anything that walks through what is
     # stored would cost about two hundred times as much.
     assert min(cost[large]) <= 3 * min(cost[small]), cost
+
+
+async def test_a_cursor_that_was_counted_on_this_very_stream_has_its_ordinal(
+    backend: RedisBackend, topic: str, admin: "redis.Redis"
+) -> None:
+    ids = await publish(backend, topic, 5)
+    await backend.create_group(topic, "g")
+    await backend.watch(topic, "g")
+    epoch = (await backend.inspect(topic)).epoch
+    places = {"counted": f"{ids[2]} {epoch} 3", "by-hand": ids[2], "before": f"{ids[2]} 0badc0de 3", "odd": "nowhere"}
+    admin.hset(keys.cursors(topic), mapping=places)
+    facts = await backend.inspect(topic)
+    assert facts.ordinals == {"counted": 3}
+    assert facts.foreign == {"before"}
+    assert facts.cursors["by-hand"] == ids[2]
+
+
+async def test_a_count_that_a_restart_has_lost_is_what_was_noted_or_unknown(
+    backend: RedisBackend, topic: str, admin: "redis.Redis"
+) -> None:
+    """As a server that forgets it has it behind a restart: the note is of another run, the count too small."""
+    await publish(backend, topic, 5)
+    await backend.create_group(topic, "g")
+    await read(backend, topic, 3)
+    await backend.watch(topic, "g")
+    note = json.loads(admin.hget(keys.groups(topic), "topic/g"))
+    admin.hset(keys.groups(topic), "topic/g", json.dumps({**note, "run": "0badc0de"}))
+    last = admin.xinfo_groups(topic)[0]["last-delivered-id"]
+    admin.xgroup_setid(topic, "g", last, entries_read=0)
+    assert [(one.name, one.entries_read) for one in (await backend.inspect(topic)).groups] == [("g", 3)]
+    await read(backend, topic, 1)
+    (group,) = (await backend.inspect(topic)).groups
+    assert (group.entries_read, group.may_count_less) == (None, False)
+
+
+async def test_of_a_group_that_nobody_looked_after_a_server_that_forgets_may_count_less(
+    backend: RedisBackend, topic: str, admin: "redis.Redis"
+) -> None:
+    await publish(backend, topic, 5)
+    await backend.create_group(topic, "g")
+    await read(backend, topic, 3)
+    forgets = admin.info("server")["redis_version"].startswith("7.0")
+    (group,) = (await backend.inspect(topic)).groups
+    assert (group.entries_read, group.may_count_less) == (3, forgets)
+    await backend.watch(topic, "g")
+    (group,) = (await backend.inspect(topic)).groups
+    assert not group.may_count_less

@@ -214,6 +214,7 @@ def pending(stage: Stage) -> list[dict[str, Any]]:
 async def test_a_group_whose_entries_were_trimmed_is_told_of(stage: Stage) -> None:
     ids = await fill(stage, 10)
     backend = stage.app.backend
+    await backend.watch(stage.topic, "g")  # of a group that nobody looked after Redis 7.0 may have lost count
     for entry in await backend.read_new(stage.topic, "g", "c", 2, NOW):
         await backend.ack(stage.topic, "g", entry.id)
     assert "trimmed" not in await why(stage)

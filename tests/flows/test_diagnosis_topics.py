@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock import Delivery
+from penstock import Cursor, Delivery, Gap
 from penstock.backend import keys
 from penstock.backend.entry import ClaimedMessage, Park
 from penstock.diagnosis.case import Patience
@@ -105,11 +105,37 @@ async def test_consumers_that_are_gone_and_hold_nothing_are_a_note(stage: Stage)
 @BOTH
 async def test_ghosts_and_losses_are_told_of_though_nobody_waits(stage: Stage) -> None:
     ids = await fill(stage, 6)
+    await stage.app.backend.watch(stage.topic, "g")
     await stage.app.backend.read_new(stage.topic, "g", "c", 2, NOW)
     stage.admin.xtrim(stage.topic, minid=ids[4], approximate=False)
     found = await doctor(stage, Patience())
     assert set(found) == {"ghosts", "trimmed"}
     assert found["trimmed"].what.startswith("2 entries were trimmed")
+
+
+@BOTH
+async def test_what_was_trimmed_before_a_durable_cursor_is_told_with_its_number(stage: Stage) -> None:
+    await stage.app.backend.register(stage.topic)
+    await stage.app.backend.publish_many(stage.topic, [Message({"n": n}) for n in range(1000)])
+    async with stage.app.tail(stage.topic, after=Cursor("web", start="earliest")) as tail:
+        async for seen in tail:
+            assert not isinstance(seen, Gap)
+            if seen.message.body == {"n": 2}:
+                assert await seen.commit()
+                break
+    stage.admin.xtrim(stage.topic, maxlen=997, approximate=False)
+    for found in (await doctor(stage, Patience()), await why(stage)):
+        assert found == {}, "it is past what went"
+    stage.admin.xtrim(stage.topic, maxlen=400, approximate=False)
+    for found in (await doctor(stage, Patience()), await why(stage)):
+        assert set(found) == {"cursor-trimmed"}
+        assert found["cursor-trimmed"].what.startswith("597 entries were removed before cursor 'web' came to them")
+    stage.admin.hset(keys.cursors(stage.topic), "web", "1-0")
+    assert await why(stage) == {}, "nobody counted up to where somebody put it by hand"
+
+
+async def why(stage: Stage) -> dict[str, Finding]:
+    return {one.rule: one for one in await Diagnosis(stage.app.backend).why(stage.topic)}
 
 
 @BOTH

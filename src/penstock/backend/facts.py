@@ -1,13 +1,18 @@
 """What an inspection of a topic finds: numbers as the server has them, not yet what they mean."""
 
+import re
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
+from penstock.backend import keys
 from penstock.backend.sighting import Consumer, Turn
+from penstock.errors import ConfigurationError
 from penstock.message.times import moment
+
+_ESCAPED = re.compile(r"\\x[0-9a-f]{2}")
 
 Reader: TypeAlias = Literal["workers", "sequence", "cursor"]
 
@@ -62,6 +67,9 @@ class GroupFacts(Struct, frozen=True):
     turn: Turn | None = None
     """Whose turn it is, if it is read in sequence; None if it has consumers, or nobody ever read so under its name."""
 
+    may_count_less: bool = False
+    """`entries_read` may be too small: Redis 7.0 forgets it at a restart, and nobody noted it before."""
+
     @property
     def low_water(self) -> str:
         """Everything before it is settled. One that was moved back stands before the oldest entry that it holds."""
@@ -110,6 +118,9 @@ class TopicFacts(Struct, frozen=True):
 
     foreign: frozenset[str] = frozenset()
     """Those of them that are done up to there with an earlier stream of this name, and have read nothing of this."""
+
+    ordinals: Mapping[str, int] = {}
+    """Of the others, where it is noted: how many entries were ever added to this stream up to where they are done."""
 
     groups: tuple[GroupFacts, ...] = ()
 
@@ -195,3 +206,13 @@ def written_at(id: str) -> datetime | None:
         return moment(position(id)[0])
     except ValueError:
         return None
+
+
+def can_be_named(name: str) -> bool:
+    """Whether a group or consumer of this name, as facts have it, can be given to a verb: it is text, and can be
+    printed. Other programs may have chosen any bytes; of those that are no text, facts have escapes."""
+    try:
+        keys.check_name("group", name)
+    except ConfigurationError:
+        return False
+    return _ESCAPED.search(name) is None

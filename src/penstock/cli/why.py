@@ -64,6 +64,8 @@ def why(
         fine += ", as far as it could be looked for" if seen.unseen else ""
     else:
         found = ask(server, lambda app: _of_topic(app, target, patience, dialect))
+    if any(one.rule == "nobody-reads" for one in found):
+        fine = f"nothing has kept {target} for long"
     print_findings(found, output, fine=fine)
 
 

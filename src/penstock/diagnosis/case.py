@@ -9,9 +9,10 @@ from penstock.backend.entry import FetchedEntry, Held
 from penstock.backend.facts import Awaited, GroupFacts, TopicFacts, position
 from penstock.backend.parcel import Record
 from penstock.backend.sighting import Consumer, Turn
+from penstock.backend.survey import Position, Survey, judge
 from penstock.diagnosis.finding import place
 from penstock.options import LEASE, check_duration
-from penstock.overview import oldest_unsettled
+from penstock.overview import age_of, oldest_unsettled
 
 
 class Patience(Struct, frozen=True):
@@ -52,7 +53,8 @@ class GroupCase(Struct, frozen=True):
     facts: GroupFacts
     patience: Patience
     held: tuple[Held, ...] = ()
-    """The oldest entries that its consumers hold on the topic; not all, if there are many."""
+    """The oldest entries that its consumers hold on the topic, and the oldest of each consumer; not all, if there are
+    many."""
 
     retried: tuple[Held, ...] = ()
     """The same on its retry stream."""
@@ -114,10 +116,25 @@ class GroupCase(Struct, frozen=True):
         return min((one.idle for one in self.heard_of), default=None)
 
     @property
+    def neglected(self) -> timedelta:
+        """For how long there has been work and nobody was heard of, as far as the server tells: since the last sign of
+        life, or since the oldest of the work was due, whichever came later. Who leaves in good order leaves no sign."""
+        facts, due = self.facts, self.facts.parked_due
+        ids = (facts.next_id, facts.oldest_pending, facts.retry_origin if facts.ready or facts.retrying else None)
+        waits = [age for id in ids if id is not None and (age := age_of(id, self.now)) is not None]
+        waited = max([*waits, *([self.now - due] if due is not None else [])], default=timedelta(0))
+        return waited if self.silence is None else min(waited, self.silence)
+
+    @property
     def heard_of(self) -> tuple[Consumer, ...]:
         """Consumers whose silence is their own: who ends the leases of one does so in its name, as if it lived."""
-        freed = {one.consumer for one in (*self.held, *self.retried) if one.is_free and not one.is_handed_back}
-        return tuple(one for one in self.facts.consumers if one.name not in freed)
+        return tuple(one for one in self.facts.consumers if one.name not in self.relieved)
+
+    @property
+    def relieved(self) -> frozenset[str]:
+        """Consumers whose leases somebody has ended, for others to take over what they held."""
+        held = (*self.held, *self.retried)
+        return frozenset(one.consumer for one in held if one.is_free and not one.is_handed_back)
 
     @property
     def waited(self) -> timedelta:
@@ -128,7 +145,9 @@ class GroupCase(Struct, frozen=True):
     def lost(self) -> int:
         """How many entries were trimmed before the group was given them; 0 too if the numbers do not tell."""
         topic, read = self.topic, self.facts.entries_read
-        if read is None or position(self.facts.last_delivered) >= position(topic.first_id or topic.last_id):
+        if read is None or self.facts.may_count_less:
+            return 0
+        if position(self.facts.last_delivered) >= position(topic.first_id or topic.last_id):
             return 0
         return max(0, topic.entries_added - read - topic.length)
 
@@ -145,6 +164,28 @@ class TopicCase(Struct, frozen=True):
     awaited: Mapping[str, Awaited] = {}
     """What waits for groups that are not there: one that is asked about, that a lane is to have, or that was there."""
 
+    unnamed: tuple[GroupFacts, ...] = ()
+    """Groups of other programs whose names no command can be given: nothing more is known of them."""
+
+    partitions: int | None = None
+    """If this is one partition of a topic: into how many that is divided."""
+
     @property
     def is_there(self) -> bool:
         return self.facts.exists or bool(self.facts.later) or bool(self.awaited)
+
+    def lost_before(self, cursor: str) -> int:
+        """How many entries were trimmed that a cursor had not come to; 0 too if the numbers do not tell."""
+        topic, ordinal = self.facts, self.facts.ordinals.get(cursor)
+        if ordinal is None:
+            return 0
+        place = Position(topic.cursors[cursor], ordinal, topic.epoch or "")
+        # Whether its own entry is there was not looked at; only a server that fell back lacks it behind older ones.
+        verdict = judge(
+            place,
+            Survey(
+                epoch=place.epoch, first=topic.first_id, newest=None, last=topic.last_id, deleted=topic.max_deleted,
+                length=topic.length, added=topic.entries_added, present=True,
+            ),
+        )  # fmt: skip
+        return verdict.lost or 0 if verdict.kind in ("trimmed", "removed") else 0

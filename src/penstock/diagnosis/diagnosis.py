@@ -1,33 +1,34 @@
 """Looks at a server, and has the rules judge what it saw. Changes nothing."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from msgspec import structs
 
 from penstock.backend import keys
 from penstock.backend.base import StreamBackend
-from penstock.backend.entry import FetchedEntry, Held
+from penstock.backend.entry import FetchedEntry
 from penstock.backend.evidence import Books, Key, Parcel
-from penstock.backend.facts import GroupFacts, TopicFacts, position
+from penstock.backend.facts import TopicFacts, can_be_named, position
 from penstock.backend.in_turn import in_turn
-from penstock.backend.parcel import Record
 from penstock.backend.streams import streams_of
-from penstock.diagnosis import group_rules, invariants, server_rules, topic_rules
-from penstock.diagnosis.case import GroupCase, Patience, Suspect, TopicCase
-from penstock.diagnosis.finding import Finding, client_command, command
+from penstock.diagnosis import group_rules, invariants, server_rules, topic_rules, waiting_rules
+from penstock.diagnosis.case import Patience, TopicCase
+from penstock.diagnosis.finding import Finding, client_command, command, escaped
 from penstock.diagnosis.invariants import Ledger
-from penstock.errors import ConfigurationError, GroupMissingError, TopicError
+from penstock.diagnosis.looks import Looks
+from penstock.errors import AuthenticationError, ConfigurationError, GroupMissingError, TopicError
 from penstock.overview import group_missing, resembling
 
 DOCTORS = (
     *("eviction", "persistence", "disk", "memory", "timeouts", "replication", "cluster", "version", "settings"),
-    *("topic", "owner-dead", "ghosts", "poison", "unreadable", "trimmed", "spark-trimmed", "paused", "nobody-reads"),
-    *("dead-group", "dead-cursor", "idle-consumers", "untrimmed"),
+    *("topic", "unnamed", "owner-dead", "ghosts", "poison", "unreadable", "trimmed", "spark-trimmed", "paused"),
+    *("nobody-reads", "no-groups", "later"),
+    *("dead-group", "cursor-trimmed", "dead-cursor", "idle-consumers", "untrimmed"),
 )
 """The rules that `doctor` has findings of."""
 
 REASONS = (
-    *("disk", "memory", "replication", "no-groups", "later"),
+    *("disk", "memory", "replication", "no-groups", "later", "unnamed", "cursor-trimmed"),
     *("paused", "nobody-reads", "owner-dead", "ghosts", "poison", "trimmed", "spark-trimmed"),
     *("retries-later", "starved", "behind", "dead", "lost", "unclear", "unsettled", "settled"),
 )
@@ -38,6 +39,7 @@ INVARIANTS = (
     "registry",
     "epochs",
     "notes",
+    "unnamed",
     "orphans",
     "positions",
     "entries",
@@ -56,7 +58,7 @@ class Diagnosis:
 
     def __init__(self, backend: StreamBackend, patience: Patience = Patience()) -> None:  # noqa: B008 - frozen
         self._backend = backend
-        self._patience = patience
+        self._looks = Looks(backend, patience)
 
     async def doctor(self) -> list[Finding]:
         """Everything that is wrong, or worth knowing, about the server and every registered topic."""
@@ -72,22 +74,35 @@ class Diagnosis:
         `GroupMissingError` if there is no such topic, or if it has no such group and nothing waits for one.
         """
 
-        async def seen(name: str) -> TopicCase:
-            facts = await self._backend.inspect(name)
-            return await self._case(facts, await self._missing(facts, group))
+        refused: list[AuthenticationError] = []
+
+        async def seen(name: str) -> TopicCase | None:
+            try:
+                facts = await self._backend.inspect(name)
+                return await self._looks.case(facts, await self._missing(facts, group))
+            except AuthenticationError as error:
+                if name == topic:
+                    raise
+                refused.append(error)  # of a name that was only guessed: there may be no such lane at all
+                return None
 
         server = await self._backend.server()
         found = [finding for rule in server_rules.RULES for finding in rule(server) if finding.refuses_writes]
-        cases = [case for case in await in_turn(await streams_of(self._backend, topic), seen) if case.is_there]
+        looked = await in_turn(await streams_of(self._backend, topic), seen)
+        cases = [case for case in looked if case is not None and case.is_there]
         if not cases:
-            raise await self._nothing(topic, group)
+            raise refused[0] if refused else await self._nothing(topic, group)
         there = {one.facts.name for case in cases for one in case.groups}
+        there |= {escaped(one.name) for case in cases for one in case.unnamed}
         if group is not None and group not in there and not any(case.awaited for case in cases):
             raise group_missing(topic, group, there)
         for case in cases:
-            found += topic_rules.awaited(case)
+            found += waiting_rules.awaited(case)
             if group is None:
                 found += [finding for rule in topic_rules.STUCK for finding in rule(case)]
+            strange = [one for one in case.unnamed if group in (None, escaped(one.name))]
+            # Whether anything keeps it, nobody can tell.
+            found += [structs.replace(one, level="wrong") for one in topic_rules.unnamed(case.facts.topic, strange)]
             chosen = [one for one in case.groups if group in (None, one.facts.name)]
             found += [finding for one in chosen for rule in group_rules.STUCK for finding in rule(one)]
         return found
@@ -115,7 +130,8 @@ class Diagnosis:
 
     async def _examined(self, topic: str) -> list[Finding]:
         try:
-            case = await self._case(await self._backend.inspect(topic))
+            facts = await self._backend.inspect(topic)
+            case = await self._looks.case(facts, await self._missing(facts, None))
         except TopicError as error:
             return await self._unexamined(topic, error)
         except ConfigurationError as error:
@@ -166,86 +182,15 @@ class Diagnosis:
         wanted = {group} if group is not None else set((await self._backend.books(facts.topic)).noted)
         if group is None and keys.is_lane(facts.topic):
             wanted.add(keys.JOB_GROUP)
-        return wanted - {one.name for one in facts.groups}
-
-    async def _case(self, facts: TopicFacts, missing: Iterable[str] = ()) -> TopicCase:
-        above = await self._above(facts.topic)
-        groups = await in_turn(facts.groups, lambda one: self._group_case(one, above))
-        before = {name: id for name in facts.cursors if (id := await self._before(facts, name)) is not None}
-        awaited = {name: await self._backend.awaited(facts.topic, name) for name in sorted(missing)}
-        waits = {name: found for name, found in awaited.items() if not found.is_nothing}
-        return TopicCase(facts, tuple(groups), self._patience, before, waits)
-
-    async def _before(self, facts: TopicFacts, cursor: str) -> str | None:
-        """The oldest entry that a cursor has not passed; None if there is none, or nobody can tell."""
-        done = facts.done_upto(cursor)
-        try:
-            position(done)
-        except ValueError:
-            return None
-        found = await self._backend.read_range(facts.topic, f"({done}", "+", 1)
-        return found[0].id if found else None
-
-    async def _above(self, topic: str) -> tuple[TopicFacts, ...]:
-        """If the topic is a lane: those of the same queue that come first."""
-        found = keys.queue_of(topic)
-        if found is None:
-            return ()
-        queue, number = found
-        names = [keys.lane(queue, priority) for priority in keys.LANES[:number]]
-        return tuple(await in_turn(names, self._backend.inspect))
-
-    async def _group_case(self, facts: GroupFacts, above: tuple[TopicFacts, ...]) -> GroupCase:
-        topic, name = facts.topic.topic, facts.name
-        id = facts.next_id if facts.turn else None
-        held, gone = await self._held(topic, name) if facts.pending else ((), ())
-        retried, lost = await self._held(keys.retry(topic, name), name) if facts.retrying else ((), ())
-        return GroupCase(
-            facts=facts,
-            patience=self._patience,
-            held=held,
-            retried=retried,
-            ghosts=gone + lost,
-            suspects=(
-                *await self._suspects(topic, name, held, gone),
-                *await self._suspects(keys.retry(topic, name), name, retried, lost),
-            ),
-            parked=await self._parked(topic, name) if facts.parked else None,
-            turn=facts.turn,
-            head=next(iter(await self._backend.read_range(topic, id, id, 1)), None) if id else None,
-            above=above,
-        )
-
-    async def _parked(self, topic: str, group: str) -> Record | None:
-        async for parcel in self._backend.parcels(topic, group):
-            return parcel.record
-        return None
-
-    async def _held(self, stream: str, group: str) -> tuple[tuple[Held, ...], tuple[Held, ...]]:
-        """The oldest that are held, and those of them that are not there any more."""
-        try:
-            held = tuple(await self._backend.held(stream, group))
-            gone = await self._backend.gone(stream, [one.id for one in held])
-        except GroupMissingError:
-            return (), ()  # it went away since it was seen
-        return held, tuple(one for one in held if one.id in gone)
-
-    async def _suspects(self, stream: str, group: str, held: tuple[Held, ...], gone: tuple[Held, ...]) -> list[Suspect]:
-        """Those that were begun as such. Whoever hands one back lives: it is no suspect any more."""
-        there = {one.id: one for one in held if one not in gone and not one.is_handed_back}
-        begun = await self._backend.begun(stream, group, list(there))
-
-        async def seen(id: str) -> Suspect:
-            entries = await self._backend.read_range(stream, id, id, 1)
-            return Suspect(stream, there[id], begun[id], sum(one.state.attempt - 1 for one in entries))
-
-        return await in_turn(list(begun), seen)
+        return {name for name in wanted - {one.name for one in facts.groups} if can_be_named(name)}
 
     async def _ledger(self, facts: TopicFacts, books: Books, sample: int) -> Ledger:
         topic, names = facts.topic, sorted(books.groups | set(books.noted))
+        case = await self._looks.case(facts)
         return Ledger(
             facts=facts,
-            groups=(await self._case(facts)).groups,
+            groups=case.groups,
+            unnamed=case.unnamed,
             books=books,
             entries=tuple(await self._both_ends(topic, sample)),
             retries={name: tuple(await self._both_ends(keys.retry(topic, name), sample)) for name in names},

@@ -58,6 +58,11 @@ def place(topic: str, group: str | None = None) -> str:
     return topic if group is None else f"{topic}/{group}"
 
 
+def escaped(name: str) -> str:
+    """A name on one line, whatever is in it."""
+    return name if name.isprintable() else name.encode("unicode_escape").decode()
+
+
 def command(*words: str) -> str:
     """A command line of ours that a shell takes as it is."""
     return shlex.join(["penstock", *words])

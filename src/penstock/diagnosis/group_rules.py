@@ -5,9 +5,9 @@ from datetime import timedelta
 
 from penstock.backend import keys
 from penstock.backend.entry import Held, Malformed
-from penstock.backend.facts import TopicFacts
+from penstock.backend.facts import TopicFacts, can_be_named
 from penstock.diagnosis.case import GroupCase
-from penstock.diagnosis.finding import Finding, amount, command
+from penstock.diagnosis.finding import Finding, amount, command, escaped
 from penstock.message.times import moment_text, span_text
 from penstock.overview import age_of, lag_of
 
@@ -24,6 +24,11 @@ _CLAIMED = timedelta(seconds=30)
 RUN = "penstock run MODULE:APP"
 
 
+def again(topic: str) -> str:
+    """The command that puts on a topic once more what was archived of it."""
+    return command("lake", "replay", "--lake", "DIR", "--id", "NAME", "--topic", topic, "--yes")
+
+
 def paused(case: GroupCase) -> Iterator[Finding]:
     if case.facts.paused:
         what = "the group is paused: its workers read nothing"
@@ -31,7 +36,11 @@ def paused(case: GroupCase) -> Iterator[Finding]:
 
 
 def nobody_reads(case: GroupCase) -> Iterator[Finding]:
-    """There is work, and nobody was heard of lately. Of a paused group nobody can tell: it is silent on purpose."""
+    """There is work, and nobody was heard of lately. Of a paused group nobody can tell: it is silent on purpose.
+
+    That there is nobody at the moment is a note: workers may be about to start, or to be replaced by others. Not where
+    somebody has ended leases: whoever there is would have taken over what was held.
+    """
     facts = case.facts
     if facts.paused or not case.is_due or case.is_at_work:
         return
@@ -41,14 +50,37 @@ def nobody_reads(case: GroupCase) -> Iterator[Finding]:
         if case.turn.holder is not None and case.silence is not None:
             seen = [f"the last holder was {case.turn.holder}, {span_text(case.silence)} ago"]
     elif facts.read_by == "cursor":
-        what = "no worker ever read with this group: it is a cursor, such as a Spark query keeps, and stands still"
+        what = (
+            "no worker ever read with this group: it is a cursor, such as a Spark query keeps, that stands still, or"
+            " its readers never came"
+        )
         seen = [f"it stands at {facts.last_delivered}, and has no consumers"]
     else:
         what = "nobody reads"
-        seen = [f"consumer {one.name} was last heard of {span_text(one.idle)} ago" for one in case.heard_of[:_NAMED]]
+        named = case.heard_of[:_NAMED]
+        seen = [f"consumer {escaped(one.name)} was last heard of {span_text(one.idle)} ago" for one in named]
         seen = seen or ["the group has no consumers"]
-    remedy = "start the Spark query of this group again" if facts.read_by == "cursor" else RUN
-    yield Finding.of(case.subject, "nobody-reads", what, *seen, _unread(case), remedy=remedy)
+    is_brief = case.neglected <= case.patience.quiet and not case.relieved
+    brief = f"unless that has just begun: it is called wrong after {span_text(case.patience.quiet)}, or as --quiet says"
+    yield Finding.of(
+        case.subject,
+        "nobody-reads",
+        what,
+        *seen,
+        _unread(case),
+        remedy=start(case),
+        besides=brief if is_brief else "",
+        level="note" if is_brief else "wrong",
+    )
+
+
+def start(case: GroupCase) -> str:
+    """What brings readers to the group. A query says how much it has read; a group that was just made does not."""
+    if case.facts.read_by != "cursor":
+        return RUN
+    if case.facts.entries_read is None:
+        return "start whoever reads with this group: its workers, or its Spark query"
+    return "start the Spark query of this group again"
 
 
 def owner_dead(case: GroupCase) -> Iterator[Finding]:
@@ -61,14 +93,15 @@ def owner_dead(case: GroupCase) -> Iterator[Finding]:
         # Who calls a shorter silence death means what was touched since, too.
         least = ("--idle", span_text(case.patience.quiet)) if case.patience.quiet < _CLAIMED else ()
         claim = _group(case, "claim", "--consumer", name, *least, "--yes")
+        at_once = f"; at once: {claim}" if can_be_named(name) else ""
         yield Finding.of(
             case.subject,
             "owner-dead",
-            f"consumer {name} holds {amount(len(ids), 'entry', 'entries')} at least, and is dead or stuck",
+            f"consumer {escaped(name)} holds {amount(len(ids), 'entry', 'entries')} at least, and is dead or stuck",
             f"it was last heard of {span_text(silent[name])} ago",
             f"the oldest it holds is {ids[0]}",
             remedy=RUN,
-            besides=f"it takes them over after its lease; at once: {claim}",
+            besides=f"it takes them over after its lease{at_once}",
         )
 
 
@@ -98,7 +131,7 @@ def poison(case: GroupCase) -> Iterator[Finding]:
             "poison",
             f"entry {id} was begun {amount(one.begun, 'time')} after its reader had died, and never settled: it may"
             " kill or stop whoever handles it",
-            f"consumer {held.consumer} holds it now, for {span_text(held.idle)}",
+            f"consumer {escaped(held.consumer)} holds it now, for {span_text(held.idle)}",
             *failed,
             remedy=command("get", id, one.stream),
             besides=f"that shows it; to have it handled by nobody: {_group(case, 'ack', id, '--yes')}",
@@ -139,15 +172,15 @@ def trimmed(case: GroupCase) -> Iterator[Finding]:
     first, cursor = case.topic.first_id, case.facts.read_by == "cursor"
     seen = (f"it stands at {case.facts.last_delivered}; the oldest entry is {first or 'none, the topic is empty'}",)
     whose = "while Spark was stopped" if cursor else "before the group was given them"
-    again = command("lake", "replay", "--lake", "DIR", "--id", "NAME", "--topic", case.topic.topic, "--yes")
+    replay = again(case.topic.topic)
     yield Finding.of(
         case.subject,
         "spark-trimmed" if cursor else "trimmed",
         f"{amount(case.lost, 'entry', 'entries')} were trimmed {whose}, by XTRIM, MAXLEN or a cut: Penstock's retention"
         " waits for every group",
         *seen,
-        remedy="start the query again with failOnDataLoss=false to go on behind the gap" if cursor else again,
-        besides=f"what was archived: {again}" if cursor else "that brings back what was archived; the group goes on",
+        remedy="start the query again with failOnDataLoss=false to go on behind the gap" if cursor else replay,
+        besides=f"what was archived: {replay}" if cursor else "that brings back what was archived; the group goes on",
     )
 
 
@@ -243,5 +276,5 @@ def _backlog(group: str, lane: TopicFacts) -> int:
 
 
 def _ids(held: Sequence[Held]) -> str:
-    named = ", ".join(f"{one.id} (held by {one.consumer})" for one in held[:_NAMED])
+    named = ", ".join(f"{one.id} (held by {escaped(one.consumer)})" for one in held[:_NAMED])
     return named + (f" and {len(held) - _NAMED:,} more" if len(held) > _NAMED else "")

@@ -10,10 +10,11 @@ from msgspec import Struct
 
 from penstock.backend.entry import FetchedEntry, Letter, Malformed
 from penstock.backend.evidence import Books, Key, Parcel, ServerFacts
-from penstock.backend.facts import TopicFacts, position
+from penstock.backend.facts import GroupFacts, TopicFacts, position
 from penstock.diagnosis.case import GroupCase
 from penstock.diagnosis.finding import Finding, amount, client_command, command
 from penstock.diagnosis.group_rules import RUN, ghosts
+from penstock.diagnosis.topic_rules import unnamed
 from penstock.options import DeadLetterBounds
 from penstock.overview import age_of
 
@@ -30,6 +31,9 @@ class Ledger(Struct, frozen=True, kw_only=True):
     facts: TopicFacts
     groups: tuple[GroupCase, ...]
     books: Books
+    unnamed: tuple[GroupFacts, ...] = ()
+    """Groups that cannot be looked at by name."""
+
     entries: tuple[FetchedEntry, ...]
     retries: dict[str, tuple[FetchedEntry, ...]]
     """By group."""
@@ -82,7 +86,7 @@ def epochs(ledger: Ledger) -> Iterator[Finding]:
 
 def notes(ledger: Ledger) -> Iterator[Finding]:
     """What is noted about a group can be read, and is about a group that is there."""
-    names = {group.facts.name for group in ledger.groups}
+    names = {group.facts.name for group in ledger.groups} | {group.name for group in ledger.unnamed}
     for name, readable in ledger.books.noted.items():
         if not readable:
             what = f"the note on group {name!r} cannot be read: after a loss it would begin at the first entry"
@@ -202,6 +206,10 @@ def pending(ledger: Ledger) -> Iterator[Finding]:
         yield from ghosts(group)
 
 
+def strange(ledger: Ledger) -> Iterator[Finding]:
+    yield from unnamed(ledger.facts.topic, ledger.unnamed)
+
+
 RULES: Sequence[Rule] = (
-    registry, epochs, notes, positions, entries, retries, dead_letters, pending,
+    registry, epochs, notes, strange, positions, entries, retries, dead_letters, pending,
 )  # fmt: skip

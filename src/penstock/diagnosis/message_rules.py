@@ -3,22 +3,28 @@
 from collections.abc import Iterator
 
 from penstock.backend import keys
-from penstock.diagnosis.finding import Finding, amount, command, place
+from penstock.backend.facts import can_be_named
+from penstock.diagnosis.finding import Finding, amount, command, escaped, place
 from penstock.diagnosis.group_rules import RUN
-from penstock.whereabouts.sighting import Lost, NotDue, Overdue, Unclear, Unread, Unsettled, Whereabouts
+from penstock.whereabouts.sighting import DeadForGood, Lost, NotDue, Overdue, Unclear, Unread, Unsettled, Whereabouts
 
 
 def dead(seen: Whereabouts) -> Iterator[Finding]:
-    """A group gave it up: it stays so until somebody replays it."""
+    """A group gave it up: it stays so until somebody replays it, or, where it cannot be, publishes it again."""
     for one in seen.sightings:
         if one.letter_id is not None:
+            show = command("dead", "show", one.topic, one.letter_id)
+            replay = command("dead", "replay", one.topic, one.letter_id, "--yes")
+            is_final = isinstance(one, DeadForGood)
             yield Finding(
                 rule="dead",
                 subject=place(one.topic, one.group),
                 what=f"the group gave the message up after {amount(one.attempt or 0, 'attempt')}: it is a dead letter",
                 evidence=(one.detail,),
-                remedy=command("dead", "replay", one.topic, one.letter_id, "--yes"),
-                besides="once its cause is mended",
+                remedy="publish it again" if is_final else replay,
+                besides=f"once its cause is mended; what is left of it: {show}"
+                if is_final
+                else "once its cause is mended",
             )
 
 
@@ -83,14 +89,15 @@ def unclear(seen: Whereabouts) -> Iterator[Finding]:
     """It may be dead, or wait, where there was too much to look through: that nothing keeps it nobody can say."""
     for one in seen.sightings:
         if isinstance(one, Unclear):
-            look = command("dead", "show", one.topic, seen.id, *(("--group", one.group) if one.group else ()))
+            whose = ("--group", one.group) if one.group and can_be_named(one.group) else ()
+            look = command("dead", "show", one.topic, seen.id, *whose)
             besides = "that looks through all dead letters for it"
             if keys.is_lane(one.topic):
                 look = command("job", "show", keys.queue_name(one.topic), seen.id)
                 besides = "that says what its queue knows of it"
             yield Finding(
                 rule="unclear",
-                subject=place(one.topic, one.group),
+                subject=place(one.topic, one.group and escaped(one.group)),
                 what=f"whether the group is done with it cannot be told: {one.detail}",
                 evidence=(f"entry {one.entry_id}",),
                 remedy=look,

@@ -1,22 +1,39 @@
 """Rules on a topic as a whole: who is gone for good, and what is never trimmed."""
 
-from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from msgspec import structs
 
-from penstock.backend import keys
 from penstock.backend.entry import Malformed
+from penstock.backend.facts import GroupFacts, can_be_named, position
 from penstock.diagnosis.case import TopicCase
-from penstock.diagnosis.finding import Finding, amount, command, place
-from penstock.diagnosis.group_rules import RUN, failing, ghosts, nobody_reads, owner_dead, paused, poison, trimmed
-from penstock.message.times import moment_text, span_text
+from penstock.diagnosis.finding import Finding, amount, command, escaped, place
+from penstock.diagnosis.group_rules import (
+    RUN,
+    again,
+    failing,
+    ghosts,
+    nobody_reads,
+    owner_dead,
+    paused,
+    poison,
+    start,
+    trimmed,
+)
+from penstock.diagnosis.waiting_rules import awaits, later, no_groups, reader
+from penstock.message.times import span_text
 from penstock.overview import age_of, view
 
 Rule = Callable[[TopicCase], Iterator[Finding]]
 
 _LEFT = 200
 """Entries that may stay though they are old: they go in blocks of a hundred, and only when all of a block may go."""
+
+
+def needed_from(group: GroupFacts) -> str | None:
+    """The oldest entry that a group has not settled, be it held or unread: one that was moved back may stand before
+    what it holds."""
+    return min(filter(None, (group.oldest_pending, group.next_id)), key=position, default=None)
 
 
 def dead_groups(case: TopicCase) -> Iterator[Finding]:
@@ -32,10 +49,26 @@ def dead_groups(case: TopicCase) -> Iterator[Finding]:
                 group.subject,
                 "dead-group",
                 f"nobody has read with this group for {span_text(silence)}, and it keeps the topic from being trimmed",
-                f"it needs everything from {group.facts.oldest_pending or group.facts.next_id} on;"
+                f"it needs everything from {needed_from(group.facts)} on;"
                 f" {amount(len(group.facts.consumers), 'consumer')}, {group.facts.pending:,} pending",
-                remedy=resume if group.facts.paused else RUN,
+                remedy=resume if group.facts.paused else start(group),
                 besides=f"or, if it is not needed any more: {remove}",
+            )
+
+
+def trimmed_cursors(case: TopicCase) -> Iterator[Finding]:
+    """Entries went before a reader with a durable cursor came to them: it noted how many there were up to its place."""
+    for name in case.facts.ordinals:
+        if lost := case.lost_before(name):
+            topic, first = case.facts.topic, case.facts.first_id or "none, the topic is empty"
+            yield Finding.of(
+                topic,
+                "cursor-trimmed",
+                f"{amount(lost, 'entry', 'entries')} were removed before cursor {name!r} came to them, by XTRIM, MAXLEN"
+                " or a cut: Penstock's retention waits for every cursor",
+                f"it stands at {case.facts.cursors[name]}; the oldest entry is {first}",
+                remedy=again(topic),
+                besides="that brings back what was archived; its reader is told of the gap, and goes on behind it",
             )
 
 
@@ -46,13 +79,14 @@ def dead_cursors(case: TopicCase) -> Iterator[Finding]:
         waited = age_of(id, case.facts.now)
         if waited is not None and waited > case.patience.abandoned:
             remove = command("cursor", "rm", case.facts.topic, name)
+            besides = f"if nobody needs it any more: {remove}" if can_be_named(name) else ""
             yield Finding.of(
                 case.facts.topic,
                 "dead-cursor",
                 f"cursor {name!r} keeps the topic from being trimmed: the next entry for it is {span_text(waited)} old",
                 f"it stands at {case.facts.cursors[name]}; the next entry is {id}",
                 remedy="start its reader, unless it is catching up",
-                besides=f"if nobody needs it any more: {remove}",
+                besides=besides,
                 level="note",
             )
 
@@ -90,7 +124,7 @@ def untrimmed(case: TopicCase) -> Iterator[Finding]:
         f"{why}: its oldest entry is {span_text(first)} old",
         f"{amount(facts.length, 'entry', 'entries')}, the oldest {facts.first_id}",
         remedy=RUN,
-        besides=f"with {_reader(facts.topic)}" if pin else f"its workers trim; or now: {trim}",
+        besides=f"with {reader(case)}" if pin else f"its workers trim; or now: {trim}",
     )
 
 
@@ -125,87 +159,58 @@ def standing_still(case: TopicCase) -> Iterator[Finding]:
     """Groups that get nowhere, which may be meant so: somebody paused them, or runs their workers at night alone."""
     abandoned = {one.subject for one in dead_groups(case)}
     for group in case.groups:
-        unread = nobody_reads(group) if group.waited > case.patience.quiet else ()
+        unread = nobody_reads(group) if group.neglected > case.patience.quiet else ()
         found = [*paused(group), *(one for one in unread if one.subject not in abandoned)]
         yield from (structs.replace(one, level="note") for one in found)
 
 
+def unnamed(topic: str, groups: Iterable[GroupFacts]) -> Iterator[Finding]:
+    """Groups of other programs whose names no command takes: whether all is well with them, nobody can say."""
+    for group in groups:
+        needed = needed_from(group)
+        kept = "" if needed is None else f"; it keeps everything from {needed} on"
+        yield Finding.of(
+            place(topic, escaped(group.name)),
+            "unnamed",
+            "this group cannot be looked at by name: the name has what cannot be printed, or is no text, or too long",
+            f"it stands at {group.last_delivered}; {amount(len(group.consumers), 'consumer')},"
+            f" {group.pending:,} pending{kept}",
+            remedy="have its program use a name that can be printed",
+            besides="it is another program's: Penstock makes no such names",
+            level="note",
+        )
+
+
+def strange(case: TopicCase) -> Iterator[Finding]:
+    yield from unnamed(case.facts.topic, case.unnamed)
+
+
+def unattended(case: TopicCase) -> Iterator[Finding]:
+    """What `why` says at once, told unasked when it has lasted. That nobody reads a topic may be meant so, as that
+    nobody reads with a group; of what has a time, and is past it, nobody means that."""
+    facts, quiet = case.facts, case.patience.quiet
+    yield from (one for one in later(case) if one.level == "wrong")
+    age = age_of(facts.first_id, facts.now) if facts.first_id else None
+    if age is not None and age > quiet and not any(untrimmed(case)):
+        yield from (structs.replace(one, level="note") for one in no_groups(case))
+    for group, waits in case.awaited.items():
+        is_late = waits.parked_due is not None and facts.now - waits.parked_due > quiet
+        if is_late or waits.ready:
+            yield structs.replace(awaits(case, group, waits), level="wrong" if is_late else "note")
+
+
 RULES: Sequence[Rule] = (
+    strange,
     lost_and_left,
     unreadable,
     standing_still,
+    unattended,
     dead_groups,
+    trimmed_cursors,
     dead_cursors,
     idle_consumers,
     untrimmed,
 )
 
-
-def no_groups(case: TopicCase) -> Iterator[Finding]:
-    """For who asks why a topic is stuck: nobody is there who could read it."""
-    facts = case.facts
-    whom, readers = "group", len(case.groups) + len(facts.cursors)
-    if keys.is_lane(facts.topic):  # who copies jobs elsewhere does none of them
-        whom, readers = "group of workers", sum(group.facts.read_by == "workers" for group in case.groups)
-    if facts.length and not readers:
-        yield Finding.of(
-            facts.topic,
-            "no-groups",
-            f"nobody reads this topic: it has no {whom}, and {amount(facts.length, 'entry', 'entries')}",
-            f"from {facts.first_id} to {facts.last_id}",
-            remedy=RUN,
-            besides=f"with {_reader(facts.topic)} and a handler",
-        )
-
-
-def later(case: TopicCase) -> Iterator[Finding]:
-    """Messages that are not on the topic yet."""
-    facts = case.facts
-    if not facts.later or facts.later_due is None:
-        return
-    late = facts.now - facts.later_due > case.patience.quiet
-    yield Finding.of(
-        facts.topic,
-        "later",
-        f"{amount(facts.later, 'message of this topic is', 'messages of this topic are')} for later"
-        + (", and nobody puts them on it though they are due" if late else ""),
-        f"the next is {_due(case, facts.later_due)}",
-        remedy=RUN if late else "wait until they are due",
-        level="wrong" if late else "note",
-    )
-
-
-STUCK: Sequence[Rule] = (no_groups, later)
-
-
-def awaited(case: TopicCase) -> Iterator[Finding]:
-    """Deliveries wait for a group that is not there: jobs for their first worker, retries for one that was removed."""
-    for group, waits in case.awaited.items():
-        due = waits.parked_due
-        is_due = bool(waits.ready) or due is None or due < case.facts.now
-        next_due = f", the next {_due(case, due)}" if due else ""
-        yield Finding.of(
-            place(case.facts.topic, group),
-            "no-groups" if is_due else "later",
-            f"{amount(waits.ready + waits.parked, 'delivery', 'deliveries')} wait for this group, which is not there:"
-            " no worker of it has run yet, or none since it was removed",
-            f"{waits.ready:,} ready",
-            f"{waits.parked:,} for later{next_due}",
-            remedy=RUN if is_due else "wait until they are due",
-            besides="" if is_due else f"then: {RUN}",
-            level="wrong" if is_due else "note",
-        )
-
-
-def _reader(topic: str) -> str:
-    """What a program is to have for its workers to read a topic. A bus on a lane would do its jobs beside the queue."""
-    if keys.is_lane(topic):
-        return f"app.jobs({keys.queue_name(topic)!r})"
-    return f"app.bus({topic!r}, group=...)"
-
-
-def _due(case: TopicCase, due: datetime) -> str:
-    overdue = case.facts.now - due
-    if overdue > case.patience.quiet:
-        return f"overdue for {span_text(overdue)}"
-    return f"due at {moment_text(due)}"
+STUCK: Sequence[Rule] = (no_groups, later, trimmed_cursors)
+"""For who asks why a topic is stuck."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from penstock.backend.base import StreamBackend
 from penstock.backend.in_turn import in_turn
 from penstock.backend.streams import streams_of
-from penstock.errors import TopicError
+from penstock.errors import AuthenticationError, TopicError
 from penstock.events import Listeners
 from penstock.message.wire import Wire
 from penstock.tail.search import Search
@@ -44,6 +44,11 @@ async def find(backend: StreamBackend, id: str, topics: Sequence[str] = (), wire
     async def entries_on(topic: str) -> list[str] | None:
         try:
             looked = await Search(backend, topic, wire or Wire(), Listeners()).entries(id, scan=bool(topics))
+        except AuthenticationError as error:
+            if not topics or topic in topics:
+                raise
+            unseen[topic] = str(error)  # a name that was only guessed: there may be no such lane at all
+            return None
         except TopicError as error:
             if topics:
                 raise

@@ -30,6 +30,10 @@ class Unsettled(Sighting):
     """Where it is for a group that has not settled it yet."""
 
 
+class DeadForGood(Sighting):
+    """It is dead, and its group cannot be given it again: the detail says why."""
+
+
 class Lost(Sighting):
     """It was taken from the topic before the group had read it: the group will never be given it."""
 

@@ -11,8 +11,9 @@ from penstock.backend import keys
 from penstock.backend.base import StreamBackend
 from penstock.backend.entry import ClaimedMessage, FetchedEntry, Held, Letter
 from penstock.backend.evidence import Parcel
-from penstock.backend.facts import GroupFacts, TopicFacts, position, written_at
+from penstock.backend.facts import GroupFacts, TopicFacts, can_be_named, position, written_at
 from penstock.backend.in_turn import in_turn
+from penstock.backend.unfit import unfit
 from penstock.continuity.place import predecessor
 from penstock.errors import GroupMissingError, MalformedError, TopicError
 from penstock.message.ids import milliseconds_of
@@ -20,7 +21,17 @@ from penstock.message.times import EPOCH, moment_text
 from penstock.message.wire import Wire
 from penstock.tail.search import SKEW
 from penstock.whereabouts.finder import find
-from penstock.whereabouts.sighting import Lost, NotDue, Overdue, Sighting, Unclear, Unread, Unsettled, Whereabouts
+from penstock.whereabouts.sighting import (
+    DeadForGood,
+    Lost,
+    NotDue,
+    Overdue,
+    Sighting,
+    Unclear,
+    Unread,
+    Unsettled,
+    Whereabouts,
+)
 
 MOST = 100_000
 _PAGE = 100
@@ -102,12 +113,9 @@ class _Look:
 
     async def sightings(self) -> AsyncIterator[Sighting]:
         """Groups are looked at from the topic on to the dead letters, as messages go: none that moves is missed."""
-        for entry in self.entries:
-            yield self._on_the_topic(entry)
-        async for parcel in self._parcels(None, self.facts.later):
-            if self._id_of(parcel.raw, "0-0") == self.id:
-                yield self._waits(parcel)
-        groups = {group.name: group for group in self.facts.groups}
+        async for sighting in self._of_all_groups():
+            yield sighting
+        groups = {group.name: group for group in self.facts.groups if can_be_named(group.name)}
         names = await self._names(set(groups))
         unsettled = {name: await self._unsettled(name, groups.get(name)) for name in names}
         dead = [letter async for letter in self._dead()]
@@ -124,6 +132,17 @@ class _Look:
                 async for sighting in self._ended(groups[name], settled):
                     yield sighting
 
+    async def _of_all_groups(self) -> AsyncIterator[Sighting]:
+        """What is seen of it without looking at any group."""
+        for entry in self.entries:
+            yield self._on_the_topic(entry)
+        async for parcel in self._parcels(None, self.facts.later):
+            if self._id_of(parcel.raw, "0-0") == self.id:
+                yield self._waits(parcel)
+        for group in self.facts.groups if self.entries else ():
+            if not can_be_named(group.name):
+                yield self._unnamed(group)
+
     def _on_the_topic(self, entry: str) -> Sighting:
         if entry not in self.there:
             return self._now("trimmed or deleted from the topic", entry_id=entry)
@@ -131,6 +150,11 @@ class _Look:
             return self._now("on the topic", entry_id=entry)
         detail = "on the topic, which no group reads"
         return Unread(at=self.facts.now, what="now", topic=self.topic, detail=detail, entry_id=entry)
+
+    def _unnamed(self, group: GroupFacts) -> Sighting:
+        detail = "the name of this group is none that could be asked about"
+        seen: dict[str, Any] = {"at": self.facts.now, "what": "now", "topic": self.topic, "entry_id": self.entries[0]}
+        return Unclear(group=group.name, detail=detail, **seen)
 
     async def _names(self, there: set[str]) -> list[str]:
         """Groups that may have it: what they were to try again outlives them, and jobs are put aside before there is
@@ -297,15 +321,16 @@ def _is_unread(group: GroupFacts, entry: str) -> bool:
 
 
 def _died(topic: str, letter: Letter) -> Sighting:
-    record = letter.record
-    return Sighting(
+    record, why_not = letter.record, unfit(letter)
+    kind = Sighting if why_not is None else DeadForGood
+    return kind(
         at=written_at(letter.id) or EPOCH,
         what="dead",
         topic=topic,
         group=record.group or None,
         entry_id=record.entry,
         attempt=record.attempts,
-        detail=f"{record.reason} (letter {letter.id})",
+        detail=f"{record.reason} (letter {letter.id})" + (f"; {why_not}" if why_not else ""),
         letter_id=letter.id,
     )
 

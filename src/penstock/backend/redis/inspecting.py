@@ -28,6 +28,8 @@ class _Note(msgspec.Struct):
     epoch: str = ""
     last: str = "0-0"
     sure: bool = False
+    read: int | None = None
+    run: str = ""
 
 
 class _Origin(msgspec.Struct):
@@ -48,9 +50,9 @@ class Inspecting(Verbs):
         while left:
             reply = await self._inspect(topic, left[:_GROUPS_PER_SCRIPT])
             facts, left = _topic(topic, reply), left[reply[8] :]
-            rows += [(facts, row) for row in reply[7]]
-        consumers = await asyncio.gather(*(self._all_consumers(topic, row[0], *row[11]) for _, row in rows))
-        groups = [_group(row, facts, found) for (facts, row), found in zip(rows, consumers, strict=True)]
+            rows += [(facts, text_of(reply[9]), row) for row in reply[7]]
+        consumers = await asyncio.gather(*(self._all_consumers(topic, row[0], *row[11]) for *_, row in rows))
+        groups = [_group(row, facts, run, found) for (facts, run, row), found in zip(rows, consumers, strict=True)]
         groups.sort(key=lambda group: group.name)
         return msgspec.structs.replace(_topic(topic, reply), groups=tuple(groups))
 
@@ -65,7 +67,7 @@ class Inspecting(Verbs):
         doing = f"cannot inspect {topic!r}"
         return await self._links.repeatable_script(doing, load("inspect"), used, *args)
 
-    async def _all_consumers(self, topic: str, group: bytes, retrying: int, *_: object) -> tuple[Consumer, ...]:
+    async def _all_consumers(self, topic: str, group: bytes, retrying: int, *_: object) -> list[Mapping[bytes, Any]]:
         # Not in the script: a list of consumers costs it ten times what it costs a plain command.
         streams = [topic, keys.retry(topic, text_of(group))] if retrying >= 0 else [topic]
         rows: list[Any] = []
@@ -75,13 +77,15 @@ class Inspecting(Verbs):
                 rows += await self._links.command(doing, "XINFO", "CONSUMERS", stream, group)
             except GroupMissingError:
                 continue  # it went away since the script saw it
-        return _merged(dict(zip(row[::2], row[1::2], strict=True)) for row in rows)
+        return [dict(zip(row[::2], row[1::2], strict=True)) for row in rows]
 
 
 def _topic(topic: str, reply: Any) -> TopicFacts:
     now, stream, dead, later, due, cursors, *_ = reply
     length, added, first, last, deleted, epoch = stream or (0, 0, b"0-0", b"0-0", b"0-0", b"")
     held = {text_of(name): text_of(note) for name, note in zip(cursors[::2], cursors[1::2], strict=True)}
+    places = {name: place for name, note in held.items() if (place := position_in(note)) is not None}
+    own = text_of(epoch)
     return TopicFacts(
         topic=topic,
         now=moment(now) or EPOCH,
@@ -91,29 +95,33 @@ def _topic(topic: str, reply: Any) -> TopicFacts:
         first_id=text_of(first) if length else None,
         last_id=text_of(last),
         max_deleted=text_of(deleted),
-        epoch=text_of(epoch) or None,
+        epoch=own or None,
         dead=dead,
         later=later,
         later_due=_due(due),
         cursors={name: note.partition(" ")[0] for name, note in held.items()},
-        foreign=frozenset(name for name, note in held.items() if _is_foreign(note, text_of(epoch))),
+        foreign=frozenset(name for name, place in places.items() if place.epoch not in ("", own)),
+        ordinals={
+            name: place.ordinal for name, place in places.items() if place.ordinal >= 0 and own and place.epoch == own
+        },
     )
 
 
-def _is_foreign(note: str, epoch: str) -> bool:
-    place = position_in(note)
-    return place is not None and place.epoch not in ("", epoch)
-
-
-def _group(row: Any, topic: TopicFacts, consumers: tuple[Consumer, ...]) -> GroupFacts:
-    name, last, read, note, unread, pending, oldest, paused, parked, due, parcel, retries, turn = row
+def _group(row: Any, topic: TopicFacts, run: str, rows: Sequence[Mapping[bytes, Any]]) -> GroupFacts:
+    name, last, read, raw_note, unread, pending, oldest, paused, parked, due, parcel, retries, turn = row
     retrying, retry_length, oldest_retry = max(0, retries[0]), retries[1], retries[2]
+    note, place, consumers = _noted(raw_note, topic), text_of(last), _merged(rows)
+    is_forgetful = any(b"inactive" not in one for one in rows)  # Redis 7.0, which an account without INFO knows by this
+    in_turn = None if consumers else turn_of(turn, topic.now)
+    counted = read if read >= 0 else None
+    if in_turn is None:  # who reads in sequence says how much is read when it moves on, and that outlasts a restart
+        counted = _remembered(counted, note, place, run)
     return GroupFacts(
         name=text_of(name),
         topic=topic,
-        last_delivered=text_of(last),
-        entries_read=read if read >= 0 else None,
-        counts_right=_counts_right(note, text_of(last), topic),
+        last_delivered=place,
+        entries_read=counted,
+        counts_right=_counts_right(note, place, topic),
         next_id=text_of(unread) or None,
         pending=pending,
         oldest_pending=text_of(oldest) or None,
@@ -126,20 +134,35 @@ def _group(row: Any, topic: TopicFacts, consumers: tuple[Consumer, ...]) -> Grou
         ready=max(0, retry_length - retrying),
         retry_origin=_origin(oldest_retry),
         consumers=consumers,
-        watched=bool(note),
-        turn=None if consumers else turn_of(turn, topic.now),
+        watched=bool(raw_note),
+        turn=in_turn,
+        may_count_less=is_forgetful and (note is None or not note.run),
     )
 
 
-def _counts_right(raw: bytes, last: str, topic: TopicFacts) -> bool:
-    """Whether the group was last seen, counting right, at a place from which on nothing was trimmed or deleted."""
+def _noted(raw: bytes, topic: TopicFacts) -> _Note | None:
+    """What is noted of the group on this very stream, if that can be read."""
     try:
         note = _decode_note(raw)
-        seen = position(note.last)
+        position(note.last)
     except (msgspec.DecodeError, ValueError):
+        return None
+    return note if note.epoch == topic.epoch else None
+
+
+def _remembered(read: int | None, note: _Note | None, last: str, run: str) -> int | None:
+    """How much is read by a count that the server loses at a restart, as `watch` judges it; None if nobody knows."""
+    if note is None or note.run in ("", run):
+        return read
+    return note.read if note.last == last else None
+
+
+def _counts_right(note: _Note | None, last: str, topic: TopicFacts) -> bool:
+    """Whether the group was last seen, counting right, at a place from which on nothing was trimmed or deleted."""
+    if note is None:
         return False
     removed_before = max(position(topic.first_id or topic.last_id), position(topic.max_deleted))
-    return note.sure and note.epoch == topic.epoch and removed_before <= seen <= position(last)
+    return note.sure and removed_before <= position(note.last) <= position(last)
 
 
 def _merged(rows: Iterable[Mapping[bytes, Any]]) -> tuple[Consumer, ...]:

@@ -5,7 +5,8 @@
 -- Gives the time in ms; the topic (nothing if there is none): length, how many were ever added, first id, last id, last
 -- deleted id, epoch or ''; dead letters; messages for later and when the next is due; cursors; the names of all groups but
 -- our own; each group that was asked for and is there; how many were looked for, fewer if the entries on the way are
--- large. A number that is not known is -1, a text ''.
+-- large; the run id of the server, where watch.lua noted one of it: it forgets at a restart how much groups have read. A
+-- number that is not known is -1, a text ''.
 -- Keeps its cost bound to the number of groups: whatever it looks up it finds at once, at one end.
 local topic = KEYS[1]
 local function less(a, b) -- as digit strings: doubles lose the low digits of 64-bit ids
@@ -89,7 +90,7 @@ local function turn_in(hash) -- by HGET: accounts of workers may run that, and n
   end
   return found
 end
-local groups, looked_for = {}, 0
+local groups, looked_for, run_noted = {}, 0, false
 for i = 3, #ARGV, 2 do
   if bytes > tonumber(ARGV[2]) then break end
   looked_for = looked_for + 1
@@ -100,15 +101,20 @@ for i = 3, #ARGV, 2 do
     local oldest = group.pending > 0 and redis.call('XPENDING', topic, group.name, '-', '+', 1)[1]
     local due, parcel = first_due(parked)
     bytes = bytes + (parcel and #parcel or 0)
+    local note = redis.call('HGET', KEYS[5], ARGV[i + 1]) or ''
+    run_noted = run_noted or string.find(note, '"run":"', 1, true)
     groups[#groups + 1] = {
-      group.name, last, group['entries-read'] or -1, redis.call('HGET', KEYS[5], ARGV[i + 1]) or '', next_id(last),
+      group.name, last, group['entries-read'] or -1, note, next_id(last),
       group.pending, oldest and oldest[1] or '', redis.call('SISMEMBER', KEYS[6], group.name),
       redis.call('ZCARD', parked), due, parcel and last_value(parcel) or '', retries(retry, group.name),
       turn_in(KEYS[own + 3]),
     }
   end
 end
+-- Asked for only where it matters: accounts of some workers may not, and what they are refused is on record.
+local server = run_noted and redis.pcall('INFO', 'server')
+local run = type(server) == 'string' and string.match(server, 'redis_version:7%.0.*run_id:(%x+)') or ''
 return {
   time[1] * 1000 + math.floor(time[2] / 1000), stream, redis.call('XLEN', KEYS[2]), redis.call('ZCARD', KEYS[3]),
-  (first_due(KEYS[3])), redis.call('HGETALL', KEYS[4]), others, groups, looked_for,
+  (first_due(KEYS[3])), redis.call('HGETALL', KEYS[4]), others, groups, looked_for, run,
 }

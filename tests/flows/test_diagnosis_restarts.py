@@ -1,0 +1,110 @@
+"""Behind a restart, what was read before it is not called lost: some servers forget how much groups have read."""
+
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock import Delivery, Penstock
+from penstock.diagnosis.diagnosis import Diagnosis
+from penstock.diagnosis.finding import Finding
+from penstock.message.message import Message
+from tests.support.servers import Server
+from tests.support.stage import Stage
+
+BOTH = pytest.mark.parametrize("server", ["valkey", "redis"], indirect=True)
+NOW = timedelta(0)
+LOST = ("trimmed", "spark-trimmed")
+
+
+@pytest.fixture
+def durable(server: Server) -> Iterator[Server]:
+    with tempfile.TemporaryDirectory(prefix="ps-") as directory:
+        started = Server(server.binary, Path(directory), "--appendonly", "yes", "--appendfsync", "always")
+        yield started
+        started.stop()
+
+
+@pytest.fixture
+async def kept(durable: Server) -> AsyncIterator[Stage]:
+    with durable.client() as admin:
+        async with Stage(durable.url, admin, "orders") as stage:
+            yield stage
+
+
+async def losses(server: Server, name: str = "orders") -> list[Finding]:
+    async with Penstock.connect(server.url) as app:
+        diagnosis = Diagnosis(app.backend)
+        found = [*await diagnosis.why(name), *await diagnosis.doctor()]
+    return [one for one in found if one.rule in LOST]
+
+
+def restarted(server: Server) -> None:
+    server.kill()
+    server.start()
+
+
+@BOTH
+async def test_messages_that_were_settled_before_a_restart_are_not_called_trimmed(durable: Server, kept: Stage) -> None:
+    bus = kept.bus()
+    bus.on(dict)(lambda event: None)
+    async with kept.running(bus):
+        await bus.publish_many([{"n": n} for n in range(50)])
+        await kept.settled()
+    kept.admin.xtrim("orders", maxlen=0, approximate=False)
+    await bus.publish_many([{"n": n} for n in range(3)])
+    restarted(durable)
+    assert await losses(durable) == []
+    kept.admin.xtrim("orders", maxlen=1, approximate=False)
+    assert {one.what.partition(" were")[0] for one in await losses(durable)} <= {"2 entries"}
+
+
+@BOTH
+async def test_jobs_that_were_done_before_a_restart_are_not_called_trimmed(durable: Server, kept: Stage) -> None:
+    queue = kept.jobs()
+
+    @queue.on(dict)
+    async def handle(job: Delivery[Any]) -> None:
+        pass
+
+    async with kept.running(queue):
+        await queue.enqueue_many([{"n": n} for n in range(50)])
+        await kept.all_done(queue)
+    await queue.enqueue_many([{"n": n} for n in range(3)])
+    restarted(durable)
+    assert await losses(durable) == []
+
+
+@BOTH
+async def test_what_is_trimmed_behind_a_restart_is_counted_where_it_was_noted_how_much_was_read(
+    durable: Server, kept: Stage
+) -> None:
+    backend = kept.app.backend
+    await backend.create_group("orders", "g")
+    await backend.watch("orders", "g")
+    await backend.publish_many("orders", [Message({"n": n}) for n in range(10)])
+    await backend.ack_many("orders", "g", [one.id for one in await backend.read_new("orders", "g", "c", 4, NOW)])
+    await backend.watch("orders", "g")
+    restarted(durable)
+    kept.admin.xtrim("orders", maxlen=3, approximate=False)
+    found = await losses(durable)
+    assert [one.what.partition(" were")[0] for one in found] == ["3 entries"]
+
+
+@BOTH
+async def test_a_group_that_nobody_looked_after_is_not_called_robbed_by_a_count_that_may_be_old(
+    durable: Server, kept: Stage
+) -> None:
+    """Plain readers note nothing. What the file says of their count is how it was when the file was written anew."""
+    admin = kept.admin
+    for n in range(10):
+        admin.xadd("orders", {"payload": str(n)})
+    admin.xgroup_create("orders", "g", "0", entries_read=0)
+    (stream,) = admin.xreadgroup("g", "c", {"orders": ">"}, count=8, noack=False)
+    admin.xack("orders", "g", *(id for id, _ in stream[1]))
+    restarted(durable)
+    admin.xtrim("orders", maxlen=2, approximate=False)
+    assert await losses(durable) == []
