@@ -147,7 +147,8 @@ def test_an_interrupted_replay_says_how_far_it_came_and_loses_nothing(
 def test_what_cannot_be_replayed_is_told_and_stays(penstock: CommandLine, client: redis.Redis) -> None:
     bury(penstock, "mail", [1])
     client.xadd(keys.dead("orders"), {"junk": "1"})
-    why = "it cannot be opened, so publish it again: not a dead letter: the first field is not penstock-dead"
+    why = "it cannot be opened, so publish it again from its source: not a dead letter:"
+    why += " the first field is not penstock-dead"
     assert penstock("dead", "replay", "orders", "--all", code=5).out.splitlines() == [
         "Would deliver 1 dead letter of 'orders' to group 'mail'",
         f"Would leave 1 dead letter as it is: {why}",

@@ -382,7 +382,7 @@ def test_a_queue_whose_jobs_are_all_for_later_is_told_so(penstock: CommandLine) 
     prepared(penstock, enqueue)
     (row,) = penstock("why", "mail").rows
     assert (row["subject"], row["rule"], row["level"]) == ("{mail}:normal/workers", "later", "note")
-    assert row["what"].startswith("1 delivery wait for this group, which is not there")
+    assert row["what"].startswith("1 delivery waits for this group, which is not there")
     assert row["evidence"][1].startswith("1 for later, the next due at ")
 
 
@@ -455,7 +455,9 @@ def test_a_group_whose_name_no_command_takes_keeps_nothing_else_from_being_looke
     rows = penstock("check", code=1).rows
     assert [(row["subject"], row["rule"]) for row in rows] == [("zebra", "entries"), ("orders/a\\nb", "unnamed")]
     assert {row["rule"] for row in penstock("why", "orders", code=1).rows} == {"unnamed", "nobody-reads"}
-    assert [row["remedy"] for row in penstock(*HEALTHY).rows] == ["have its program use a name that can be printed"]
+    assert [row["remedy"] for row in penstock(*HEALTHY).rows] == [
+        "have its program, which is another one, use another name"
+    ]
 
 
 def test_check_says_what_to_name_instead_of_a_queue_or_a_divided_topic(penstock: CommandLine) -> None:

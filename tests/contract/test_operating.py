@@ -147,6 +147,14 @@ async def test_a_group_that_vanishes_after_it_was_moved_skips_nothing(
     assert (await backend.restore_group(topic, "g"))[0] == "0-0"
 
 
+async def test_a_cursor_that_is_moved_is_still_a_cursor(backend: RedisBackend, topic: str) -> None:
+    await fill(backend, topic, 2)
+    await backend.create_group(topic, "lake")
+    for place in ("$", "0-0"):
+        await backend.move_group(topic, "lake", place)
+        assert [group.read_by for group in (await backend.inspect(topic)).groups] == ["cursor"]
+
+
 @pytest.mark.parametrize("place", [0, 1, 3, 6])
 async def test_what_is_trimmed_after_a_group_was_moved_and_before_it_reads_is_missed(
     backend: RedisBackend, topic: str, admin: redis.Redis, place: int

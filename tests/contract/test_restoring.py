@@ -7,7 +7,7 @@ import pytest
 import redis
 
 from penstock.backend import keys
-from penstock.backend.entry import ClaimedMessage, Park, Settled
+from penstock.backend.entry import ClaimedMessage, DeadLetter, Park, Settled
 from penstock.backend.redis import RedisBackend
 from penstock.errors import ConfigurationError, GroupMissingError
 from penstock.message.message import Message
@@ -102,6 +102,21 @@ async def test_one_that_was_moved_back_starts_there_and_not_at_what_it_held(
     admin.xgroup_destroy(topic, group)
     assert await backend.restore_group(topic, group) == (ids[1], True)
     assert await rest(backend, topic) == ids[2:]
+    await backend.remove_group(topic, group)
+    assert await backend.restore_group(topic, group, seen) == (ids[1], True), "by what the caller saw, too"
+
+
+async def test_one_that_was_removed_starts_there_though_letters_were_given_back_meanwhile(
+    backend: RedisBackend, topic: str, group: str
+) -> None:
+    ids = await publish(backend, topic, 2)
+    (entry,) = await backend.read_new(topic, group, "c", 1, NOW)
+    await backend.settle(topic, group, "c", dead=[DeadLetter(entry, "no use")])
+    seen = await backend.watch(topic, group)
+    await backend.remove_group(topic, group)
+    assert (await backend.replay_dead(topic, group, await backend.read_dead(topic), "again")).ok
+    assert await backend.restore_group(topic, group, seen) == (ids[0], True)
+    assert set((await backend.books(topic)).noted) == {group}, "and what waits can be found"
 
 
 async def test_a_pending_entry_with_the_sequence_number_zero_comes_again(

@@ -101,6 +101,7 @@ async def test_a_group_of_others_that_is_called_as_ours_holds_the_horizon_and_is
         assert (await trim_all(backend, topic)).pin == Pin("group", keys.OWN_GROUP)
         assert [group.name for group in (await Overview(backend).topic(topic)).groups] == ["g", keys.OWN_GROUP]
         assert (await backend.watch(topic, "g")).epoch is not None
+    assert await backend.drop(topic, "g", ids[100:102]) == 0
     assert len(admin.xreadgroup(keys.OWN_GROUP, "c", {topic: ">"})[0][1]) == 400
     assert ids[100:] == [id.decode() for id, _ in admin.xrange(topic, ids[100])]
 

@@ -450,7 +450,9 @@ async def test_what_cannot_be_edited_says_why_and_stays(stage: Stage) -> None:
     stage.admin.xadd(keys.dead(stage.topic), {"junk": "1"})
     dead = of_all_groups(stage)
     (letter,) = [letter async for letter in dead]
-    with pytest.raises(ConfigurationError, match="cannot be edited: it cannot be opened, so publish it again"):
+    with pytest.raises(
+        ConfigurationError, match="cannot be edited: it cannot be opened, so publish it again from its source"
+    ):
         await dead.edit(letter, 1)
     with pytest.raises(EncodeError):
         await dead.edit(letter, float("nan"))

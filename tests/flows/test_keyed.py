@@ -465,20 +465,25 @@ async def test_what_has_no_order_is_refused(stage: Stage) -> None:
 
 
 @BOTH
+@pytest.mark.parametrize("is_rejected", [True, False])
 async def test_what_became_of_a_message_is_made_known_though_the_worker_stops_meanwhile(
-    stage: Stage, proxy: Proxy
+    stage: Stage, proxy: Proxy, is_rejected: bool
 ) -> None:
     async with Stage(proxy.url, stage.admin, stage.topic) as far:
-        bus, calls = keyed(far, 1), list[int]()
+        bus, calls = keyed(far, 1, ByKey(coalesce=1)), list[int]()
 
         @bus.on(dict)
-        async def reject(event: Delivery[dict[str, Any]]) -> None:
+        async def handle(event: Delivery[dict[str, Any]]) -> None:
             calls.append(event.body["n"])
             proxy.stall()
             far.app.stop()
             asyncio.get_running_loop().call_later(0.3, proxy.flow)
-            raise Reject("no use")
+            if is_rejected:
+                raise Reject("no use")
 
-        await bus.publish({"n": 1}, key="k")
+        last = (await bus.publish({"n": 1}, key="k")).entry_id
         await far.app.run(bus, signals=False)
-    assert (calls, stage.admin.xlen(keys.dead(names_of(stage.topic, 1)[0]))) == ([1], 1)
+    (partition,) = names_of(stage.topic, 1)
+    assert (calls, stage.admin.xlen(keys.dead(partition))) == ([1], int(is_rejected))
+    (group,) = [one for one in stage.admin.xinfo_groups(partition) if one["name"] == b"g"]
+    assert group["last-delivered-id"].decode() == last, "and it is behind that"

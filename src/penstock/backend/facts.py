@@ -208,11 +208,11 @@ def written_at(id: str) -> datetime | None:
         return None
 
 
-def can_be_named(name: str) -> bool:
-    """Whether a group or consumer of this name, as facts have it, can be given to a verb: it is text, and can be
-    printed. Other programs may have chosen any bytes; of those that are no text, facts have escapes."""
+def can_be_named(name: str, kind: str = "group") -> bool:
+    """Whether a group, consumer or cursor of this name, as facts have it, can be given to a verb: it is text that can
+    be printed. Other programs may have chosen any bytes; of those that are no text, facts have escapes."""
     try:
-        keys.check_name("group", name)
+        keys.check_name(kind, name)
     except ConfigurationError:
         return False
     return _ESCAPED.search(name) is None

@@ -51,6 +51,9 @@ class GroupSighting(Struct, frozen=True):
     low_water: str | None = None
     """The oldest pending entry, or `last_delivered` if that is older: everything before it is settled."""
 
+    is_low_held: bool = False
+    """`low_water` is pending: if the group vanishes, that entry has to come again too."""
+
     previous_low_water: str | None = None
     previous_last_delivered: str | None = None
 

@@ -8,7 +8,7 @@ def unfit(letter: Letter, *, edited: bool = False) -> str | None:
     """Why the group that gave this letter up cannot be given it, if so; if `edited`, with other fields than its own."""
     record = letter.record
     if letter.broken is not None:
-        return f"it cannot be opened, so publish it again: {letter.broken}"
+        return f"it cannot be opened, so publish it again from its source: {letter.broken}"
     if not record.group:
         return "it died before any group had it, or its record cannot be read: publish it again"
     if IN_SEQUENCE.items() <= record.details.items():

@@ -3,6 +3,8 @@
 import asyncio
 import random
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
@@ -101,6 +103,15 @@ class Reading:
         """What was begun goes on without us: the turn is not left to others before its lease runs out."""
 
         self._is_told_stuck = False
+
+    @contextmanager
+    def settling(self) -> Iterator[None]:
+        """What became of messages is being made known meanwhile."""
+        self.is_settling = True
+        try:
+            yield
+        finally:
+            self.is_settling = False
 
     def start(self) -> bool:
         """Begin, unless it has begun, or ended; False then."""

@@ -81,11 +81,8 @@ class Serving:
 
     async def settled(self, change: Change[Any], error: BaseException | None) -> None:
         """Make known what became of a message, however long that takes; or learn that it is not ours any more."""
-        self._reading.is_settling = True
-        try:
+        with self._reading.settling():
             await self._settled(change, error)
-        finally:
-            self._reading.is_settling = False
 
     async def _settled(self, change: Change[Any], error: BaseException | None) -> None:
         pace = Pace()
@@ -109,7 +106,8 @@ class Serving:
         reading, pace = self._reading, Pace()
         while reading.tenure is tenure:
             try:
-                await ask()
+                with reading.settling():
+                    await ask()
             except PenstockError as error:
                 reading.failed(tenure, error)  # it may be over now
                 if isinstance(error, ChangeStreamIOError):

@@ -1,7 +1,7 @@
 """`penstock dead`: what groups gave up, to look at, to try again, or to throw away."""
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -122,9 +122,10 @@ def replay(
         How many per second at most.
     """
     found = _meant(topic, ids, which, everything, dialect, server)
+    absent = ask(server, lambda app: _absent(app, topic, set(found.replayable.values())))
     if not yes:
-        only_tried(*_would_replay(topic, found))
-    for group in sorted(found.absent & set(found.replayable.values())):
+        only_tried(*_would_replay(topic, found, absent))
+    for group in absent:
         warn(f"{topic!r} has no group {group!r}: what it is given waits until one of its workers runs")
     report = _replayed(topic, found.groups, rate, server)
     facts = {"replay_id": report.replay_id, "matched": report.matched, "replayed": report.replayed, "gone": report.gone}
@@ -135,10 +136,15 @@ def replay(
         raise TopicError(f"{amount(len(report.refused), 'dead letter')} of {topic!r} cannot be replayed")
 
 
-def _would_replay(topic: str, found: Meant) -> Iterator[str]:
+async def _absent(app: "Penstock", topic: str, groups: set[str]) -> list[str]:
+    """Which of these groups the topic does not have."""
+    return sorted(groups - {group.name for group in (await app.backend.inspect(topic)).groups})
+
+
+def _would_replay(topic: str, found: Meant, absent: Sequence[str]) -> Iterator[str]:
     for group, count in by_group(found.replayable):
         yield f"deliver {amount(count, 'dead letter')} of {topic!r} to {group}"
-    for group in sorted(found.absent & set(found.replayable.values())):
+    for group in absent:
         yield f"have them wait until a worker of group {group!r} runs, which {topic!r} does not have now"
     for why, count in Counter(found.unfit.values()).most_common(_MOST_REASONS):
         yield f"leave {amount(count, 'dead letter')} as {'it is' if count == 1 else 'they are'}: {why}"
@@ -192,8 +198,6 @@ def _meant(topic: str, ids: tuple[str, ...], which: Which, everything: bool, dia
             await check_there(app, topic)
             names = ", ".join(list(missing)[:_MOST_REASONS]) or "of this kind"
             raise NotThereError(f"topic {topic!r} has no dead letter {names}: penstock dead ls lists those there are")
-        there = {group.name for group in (await app.backend.inspect(topic)).groups}
-        found.absent.update(set(found.groups.values()) - there)
         return found
 
     return ask(server, look)

@@ -66,9 +66,6 @@ class Meant:
     unfit: dict[str, str] = field(default_factory=dict)
     """Why some cannot be replayed, by letter id."""
 
-    absent: set[str] = field(default_factory=set)
-    """Which of those groups the topic does not have."""
-
     def add(self, letter: "Letter") -> None:
         self.groups[letter.letter_id] = letter.group
         if (why := letter.unfit()) is not None:

@@ -167,9 +167,11 @@ class _Sender:
         if unknown:
             (first, first_id), (last, last_id) = unknown[0], unknown[-1]
             places = f"lines {first:,} to {last:,}, ids {first_id} to {last_id}"
-            known.append(f"whether {len(unknown):,} more are, {places}, is not known")
+            if len(unknown) == 1:
+                places = f"line {first:,}, id {first_id}"
+            known.append(f"not known of {len(unknown):,} more: {places}")
         if unsent:
-            known.append(f"{len(unsent):,} were not sent")
+            known.append(f"not sent: {len(unsent):,}")
         return ServerUnreachableError("; ".join(known))
 
     async def _results(self, messages: list[Any]) -> "Sequence[Receipt | PenstockError]":

@@ -93,7 +93,7 @@ def owner_dead(case: GroupCase) -> Iterator[Finding]:
         # Who calls a shorter silence death means what was touched since, too.
         least = ("--idle", span_text(case.patience.quiet)) if case.patience.quiet < _CLAIMED else ()
         claim = _group(case, "claim", "--consumer", name, *least, "--yes")
-        at_once = f"; at once: {claim}" if can_be_named(name) else ""
+        at_once = f"; at once: {claim}" if can_be_named(name, "consumer") else ""
         yield Finding.of(
             case.subject,
             "owner-dead",
@@ -112,7 +112,7 @@ def ghosts(case: GroupCase) -> Iterator[Finding]:
         yield Finding.of(
             case.subject,
             "ghosts",
-            f"{amount(len(gone), 'pending entry', 'pending entries')} at least, of those looked at, are not in the"
+            f"of those looked at, {amount(len(gone), 'pending entry is', 'pending entries are')} not in the"
             " stream any more: somebody trimmed or deleted them before they were settled",
             _ids(gone),
             remedy=RUN,
@@ -176,8 +176,8 @@ def trimmed(case: GroupCase) -> Iterator[Finding]:
     yield Finding.of(
         case.subject,
         "spark-trimmed" if cursor else "trimmed",
-        f"{amount(case.lost, 'entry', 'entries')} were trimmed {whose}, by XTRIM, MAXLEN or a cut: Penstock's retention"
-        " waits for every group",
+        f"{amount(case.lost, 'entry was', 'entries were')} trimmed {whose}, by XTRIM, MAXLEN or a cut: Penstock's"
+        " retention waits for every group",
         *seen,
         remedy="start the query again with failOnDataLoss=false to go on behind the gap" if cursor else replay,
         besides=f"what was archived: {replay}" if cursor else "that brings back what was archived; the group goes on",
@@ -238,7 +238,8 @@ def behind(case: GroupCase) -> Iterator[Finding]:
             "behind",
             "workers are at work, and do not keep up",
             _unread(case),
-            f"{amount(len(case.facts.consumers), 'consumer')} hold {case.facts.pending + case.facts.retrying:,}",
+            f"{amount(len(case.facts.consumers), 'consumer holds', 'consumers hold')}"
+            f" {case.facts.pending + case.facts.retrying:,}",
             remedy=f"{RUN} --concurrency N",
             besides="more of them, that is; or in more processes, with --workers",
             level="note",

@@ -106,7 +106,7 @@ class Looks:
             except GroupMissingError:
                 return []  # it went away since it was seen
 
-        names = [one.name for one in facts.consumers if one.pending and can_be_named(one.name)]
+        names = [one.name for one in facts.consumers if one.pending and can_be_named(one.name, "consumer")]
         pages = await in_turn(names, own)
         found = {one.id: one for page in (oldest, *pages) for one in page}
         return tuple(found[id] for id in sorted(found, key=position))

@@ -52,7 +52,7 @@ def dead_groups(case: TopicCase) -> Iterator[Finding]:
                 f"it needs everything from {needed_from(group.facts)} on;"
                 f" {amount(len(group.facts.consumers), 'consumer')}, {group.facts.pending:,} pending",
                 remedy=resume if group.facts.paused else start(group),
-                besides=f"or, if it is not needed any more: {remove}",
+                besides=f"{'and then' if group.facts.paused else 'or'}, if it is not needed any more: {remove}",
             )
 
 
@@ -64,8 +64,8 @@ def trimmed_cursors(case: TopicCase) -> Iterator[Finding]:
             yield Finding.of(
                 topic,
                 "cursor-trimmed",
-                f"{amount(lost, 'entry', 'entries')} were removed before cursor {name!r} came to them, by XTRIM, MAXLEN"
-                " or a cut: Penstock's retention waits for every cursor",
+                f"{amount(lost, 'entry was', 'entries were')} removed before cursor {name!r} came to them, by XTRIM,"
+                " MAXLEN or a cut: Penstock's retention waits for every cursor",
                 f"it stands at {case.facts.cursors[name]}; the oldest entry is {first}",
                 remedy=again(topic),
                 besides="that brings back what was archived; its reader is told of the gap, and goes on behind it",
@@ -79,7 +79,7 @@ def dead_cursors(case: TopicCase) -> Iterator[Finding]:
         waited = age_of(id, case.facts.now)
         if waited is not None and waited > case.patience.abandoned:
             remove = command("cursor", "rm", case.facts.topic, name)
-            besides = f"if nobody needs it any more: {remove}" if can_be_named(name) else ""
+            besides = f"if nobody needs it any more: {remove}" if can_be_named(name, "cursor") else ""
             yield Finding.of(
                 case.facts.topic,
                 "dead-cursor",
@@ -99,7 +99,7 @@ def idle_consumers(case: TopicCase) -> Iterator[Finding]:
             yield Finding.of(
                 group.subject,
                 "idle-consumers",
-                f"{amount(len(gone), 'consumer')} of this group hold nothing and were not heard of for long",
+                f"for long nothing was held by, or heard of, {amount(len(gone), 'consumer')} of this group",
                 f"{gone[0].name}: {span_text(gone[0].idle)} ago",
                 remedy=RUN,
                 besides="its workers remove them",
@@ -172,11 +172,11 @@ def unnamed(topic: str, groups: Iterable[GroupFacts]) -> Iterator[Finding]:
         yield Finding.of(
             place(topic, escaped(group.name)),
             "unnamed",
-            "this group cannot be looked at by name: the name has what cannot be printed, or is no text, or too long",
+            "this group cannot be looked at by name: the name has what cannot be printed, or is no text, or too long,"
+            " or is the one that Penstock's own group has",
             f"it stands at {group.last_delivered}; {amount(len(group.consumers), 'consumer')},"
             f" {group.pending:,} pending{kept}",
-            remedy="have its program use a name that can be printed",
-            besides="it is another program's: Penstock makes no such names",
+            remedy="have its program, which is another one, use another name",
             level="note",
         )
 

@@ -59,7 +59,7 @@ def awaits(case: TopicCase, group: str, waits: Awaited) -> Finding:
     return Finding.of(
         place(case.facts.topic, group),
         "no-groups" if is_due else "later",
-        f"{amount(waits.ready + waits.parked, 'delivery', 'deliveries')} wait for this group, which is not there:"
+        f"{amount(waits.ready + waits.parked, 'delivery waits', 'deliveries wait')} for this group, which is not there:"
         " no worker of it has run yet, or none since it was removed",
         f"{waits.ready:,} ready",
         f"{waits.parked:,} for later{next_due}",

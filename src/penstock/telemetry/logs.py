@@ -149,9 +149,10 @@ class Logs:
     def _tell_in_time(self) -> None:
         """Have what is held back told though nothing else may happen: a worker may be idle from now on."""
         if self._waiting is None:
-            self._waiting = threading.Timer(self._every.total_seconds(), self._time_is_up)
-            self._waiting.daemon = True
-            self._waiting.start()
+            timer = threading.Timer(self._every.total_seconds(), self._time_is_up)
+            timer.daemon = True
+            timer.start()
+            self._waiting = timer
 
     def _time_is_up(self) -> None:
         self._waiting = None
@@ -190,7 +191,8 @@ class Logs:
         facts = {"error": escaped(_class_of(error)), "where": escaped(_place_of(error))}
         if self._texts or isinstance(error, _OWN_WORDS):
             try:
-                facts["text"] = escaped(str(error))
+                is_whole = self._texts or not isinstance(error, BodyMismatchError)
+                facts["text"] = escaped(str(error) if is_whole else _before_quotes(str(error)))
             except Exception:  # noqa: BLE001 - an exception whose __str__ raises must still be told of
                 facts["text"] = "its text cannot be shown"
         return facts
@@ -225,9 +227,13 @@ def _unquoted(event: Event) -> str:
     if not isinstance(event, events.DeadLettered):
         return ""
     if event.id is None or event.error == _MISMATCH:
-        # The entry may be quoted, or what a user's type said of it; neither before a colon or a quotation mark.
-        return re.split("[:'\"]", event.reason, maxsplit=1)[0].rstrip()
+        return _before_quotes(event.reason)
     return event.reason if not event.error or event.error in _OWN_REASONS else ""
+
+
+def _before_quotes(text: str) -> str:
+    """Behind that the entry may be quoted, or what a user's type said of it."""
+    return re.split("[:'\"]", text, maxsplit=1)[0].rstrip()
 
 
 def _class_of(error: BaseException | str) -> str:

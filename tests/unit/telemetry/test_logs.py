@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import fields
 
 from penstock import events
-from penstock.errors import ConfigurationError, MalformedError, ServerUnreachableError
+from penstock.errors import BodyMismatchError, ConfigurationError, MalformedError, ServerUnreachableError
 from penstock.events import Event, Scope
 from penstock.telemetry import Logs
 from penstock.telemetry.brake import Brake, Kind
@@ -187,6 +187,17 @@ def test_our_own_words_say_what_to_do_and_are_logged(logged: pytest.LogCaptureFi
 class Mute(Exception):
     def __str__(self) -> str:
         raise RuntimeError("no words")
+
+
+def test_a_body_that_does_not_fit_is_not_quoted_by_whatever_tells_of_it(logged: pytest.LogCaptureFixture) -> None:
+    error = BodyMismatchError("its payload cannot be read as Order: ValueError: card canary is no card")
+    for event in (failed(error), events.Trouble(Scope.DROP, error, **WHERE)):
+        Logs()(event)
+        Logs(texts=True)(event)
+    for plain, with_texts in (logged.records[:2], logged.records[2:]):
+        assert plain.getMessage().endswith("its payload cannot be read as Order")
+        assert "canary" not in str(plain.__dict__)
+        assert "canary" in with_texts.getMessage()
 
 
 def test_an_error_that_cannot_speak_is_told_of(logged: pytest.LogCaptureFixture) -> None:

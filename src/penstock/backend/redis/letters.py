@@ -120,7 +120,12 @@ class Letters(Verbs):
         replay_id: str,
         edited: Mapping[str, Sequence[bytes]],
     ) -> list[bytes]:
-        args: list[Word] = [group, fields.DELIVERY, *self._trail_words(topic), keys.note_field(topic, group)]
+        args: list[Word] = [
+            group,
+            fields.DELIVERY,
+            *self._trail_words(topic),
+            keys.note_field(keys.retry(topic, group), group),
+        ]
         for letter in letters:
             content = edited.get(letter.id, ())
             args += [letter.id, replayed_record(letter, replay_id), len(content), *content]

@@ -44,7 +44,7 @@ class Sightings(Reading):
         names = [topic, keys.steals(home, group), keys.groups(home)]
         seen: tuple[str | int, ...] = ()
         if known is not None and known.epoch is not None and known.low_water is not None:
-            seen = (known.epoch, known.low_water, int(known.pending > 0))
+            seen = (known.epoch, known.low_water, int(known.is_low_held))
         args = (group, keys.note_field(topic, group), int(keys.may_create(topic)), keys.OWN_GROUP, *seen)
         doing = f"cannot restore group {group!r} on {topic!r}"
         try:
@@ -71,6 +71,7 @@ def _sighting(facts: dict[str, str]) -> GroupSighting:
         entries_read=_number(facts.get("read")),
         pending=int(facts.get("pending", 0)),
         low_water=facts.get("low"),
+        is_low_held=facts.get("held") == "1",
         previous_low_water=facts.get("was_low"),
         previous_last_delivered=facts.get("was_last"),
         lag=_number(facts.get("lag")),

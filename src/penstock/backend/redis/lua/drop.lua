@@ -6,7 +6,8 @@
 -- Keeps what anybody may still need: whether there is another group or a durable cursor is seen in the same step.
 if redis.call('EXISTS', KEYS[1]) == 0 or redis.call('HLEN', KEYS[2]) > 0 then return 0 end
 for _, facts in ipairs(redis.call('XINFO', 'GROUPS', KEYS[1])) do
-  local name = facts[2]
-  if name ~= ARGV[1] and name ~= ARGV[2] then return 0 end
+  -- Ours stands at the largest id; one of that name that does not is another program's.
+  local name, is_at_end = facts[2], facts[8] == '18446744073709551615-18446744073709551615'
+  if name ~= ARGV[1] and (name ~= ARGV[2] or not is_at_end) then return 0 end
 end
 return redis.call('XDEL', KEYS[1], unpack(ARGV, 3))

@@ -6,8 +6,8 @@
 -- Gives 1 if it was moved, 0 if it belongs to a sequential reader, whose position is elsewhere, or the stream's last id if
 -- that is before the place: what comes before the place would pass the group by, and would be trimmed as if it was settled.
 -- Keeps those who read for it from acking what is now delivered anew: without their counters, every settle of theirs looks
--- at each entry. What was noted of the old position goes in the same step: nothing was lost between the two. An empty note
--- stays, so that who restores a group that vanishes next does not go by what it saw before.
+-- at each entry. What was noted of the old position goes in the same step: nothing was lost between the two. Where one
+-- was, an empty one stays, so that who restores a group that vanishes next does not go by what it saw before.
 if redis.call('HEXISTS', KEYS[4], 'epoch') == 1 then return 0 end
 local function digits(id) -- of equal length, so that they compare as texts: doubles lose the low digits of 64-bit ids
   local ms, number = string.match(id, '^(%d+)-(%d+)$')
@@ -30,5 +30,5 @@ if read then move[6], move[7] = 'ENTRIESREAD', string.format('%.0f', math.min(re
 local moved = redis.pcall(unpack(move))
 if moved.err then return moved end
 redis.call('DEL', KEYS[2])
-redis.call('HSET', KEYS[3], ARGV[2], '{}')
+if redis.call('HEXISTS', KEYS[3], ARGV[2]) == 1 then redis.call('HSET', KEYS[3], ARGV[2], '{}') end
 return 1

@@ -2,8 +2,8 @@
 -- Give dead letters back to the group that gave them up.
 -- KEYS  dead, retry, steals, groups
 -- ARGV  group, field of the bookkeeping, the trail: how keys of records begin ('': none are kept), the lane, how long they
---       last in ms; the group's field in groups; then per letter: its id, the bookkeeping, how many words follow, and so many: the fields it is to have
---       instead of its own; none, as a rule
+--       last in ms; the field in groups of the group on its retry stream; then per letter: its id, the bookkeeping, how
+--       many words follow, and so many: the fields it is to have instead of its own; none, as a rule
 -- Gives one verdict per letter: '' if it is on the retry stream now, 'gone', or why it could not be written there.
 -- Keeps every letter in exactly one place: the copy, of the stored bytes themselves unless others are given, is on the
 -- retry stream before the letter is deleted, in one step. One that cannot be written stays what it is and harms no other.

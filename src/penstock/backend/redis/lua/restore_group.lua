@@ -2,7 +2,7 @@
 -- Create a group that vanished, where the last look at it found everything settled.
 -- KEYS  stream, steals, groups
 -- ARGV  group, its field in groups, '1' to create the stream if need be, the name of our own group, and what the caller saw
---       when it last looked: the stream's epoch, the oldest entry pending, else the last delivered, '1' if it was pending
+--       when it last looked: the stream's epoch, the low-water mark, '1' if that entry was pending
 -- Gives where the group starts (or stands, if it is there), and 1 if the stream is the one of that last look.
 -- Keeps entries from being skipped: on another stream, or without a look, it starts at the beginning. Of a group that was
 -- removed with its note, what the caller saw counts. Those who read for the earlier group are fenced: without their

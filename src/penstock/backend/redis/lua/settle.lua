@@ -31,10 +31,11 @@ else
     end
   end
 end
+local LARGEST = '18446744073709551615-18446744073709551615' -- where ours stands; one that does not is another program's
 local function is_read_by_others()
   if redis.call('HLEN', KEYS[3]) > 0 then return true end
   for _, facts in ipairs(redis.call('XINFO', 'GROUPS', stream)) do
-    if facts[2] ~= group and facts[2] ~= ARGV[5] then return true end
+    if facts[2] ~= group and (facts[2] ~= ARGV[5] or facts[8] ~= LARGEST) then return true end
   end
   return false
 end

@@ -127,7 +127,7 @@ end
 -- A group that was moved back stands before what it holds.
 local held = oldest and not less(last, oldest)
 result.last, result.read, result.pending, result.low = last, read, theirs.pending, held and oldest or last
-result.missed, result.unseen = missed, unseen
+result.missed, result.unseen, result.held = missed, unseen, held and 1 or 0
 redis.call('HSET', KEYS[2], ARGV[2], cjson.encode({
   epoch = epoch, low = result.low, held = held and true or false, last = last, sure = sure, told = deleted,
   run = is_forgotten and note.run or run, read = not is_forgotten and read or nil,
