@@ -106,8 +106,7 @@ class Serving:
         reading, pace = self._reading, Pace()
         while reading.tenure is tenure:
             try:
-                with reading.settling():
-                    await ask()
+                await ask()
             except PenstockError as error:
                 reading.failed(tenure, error)  # it may be over now
                 if isinstance(error, ChangeStreamIOError):
