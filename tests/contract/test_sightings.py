@@ -41,11 +41,12 @@ async def test_it_tells_how_the_group_stands_and_how_it_stood(backend: RedisBack
         exists=True, group_exists=True, paused=False, epoch=first.epoch, previous_epoch=first.epoch,
         first_id=ids[0], last_id=ids[9], newest_id=ids[9], entries_added=10, length=10, last_delivered=ids[3],
         entries_read=4, pending=2,
-        low_water=ids[1], previous_low_water="0-0", previous_last_delivered="0-0", lag=6, lag_exact=True,
+        low_water=ids[1], is_low_held=True, previous_low_water="0-0", previous_last_delivered="0-0", lag=6,
+        lag_exact=True,
     )  # fmt: skip
     await backend.settle(topic, group, "c", done=entries)
     third = await backend.watch(topic, group)
-    assert (third.low_water, third.previous_low_water, third.pending) == (ids[3], ids[1], 0)
+    assert (third.low_water, third.is_low_held, third.previous_low_water, third.pending) == (ids[3], False, ids[1], 0)
 
 
 async def test_looking_at_what_is_not_there_creates_nothing_and_forgets_nothing(
