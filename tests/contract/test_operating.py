@@ -11,7 +11,7 @@ from penstock.backend.entry import Appended, DeadLetter, Park, Settled, Stored
 from penstock.backend.redis import RedisBackend
 from penstock.backend.redis.link import Link
 from penstock.backend.survey import Position
-from penstock.errors import ConfigurationError, GroupMissingError, TopicError
+from penstock.errors import ConfigurationError, GroupMissingError, TopicError, WrongKeyTypeError
 from penstock.message.message import Message
 
 NOW = timedelta(0)
@@ -224,3 +224,76 @@ async def test_what_is_there_otherwise_or_lies_ahead_is_not_appended(
     assert await backend.append(topic, given, keep_ids=True) == told
     assert [fields for _, fields in admin.xrange(topic)] == [{b"a": b"1"}, {b"a": b"2"}, {b"a": b"3"}]
     assert await backend.append(topic, [ahead], keep_ids=False) == [Appended.NEW]
+
+
+async def test_a_group_that_vanishes_after_it_was_moved_is_made_where_it_was_moved_to(
+    backend: RedisBackend, topic: str, admin: redis.Redis
+) -> None:
+    ids = await fill(backend, topic, 6)
+    await backend.create_group(topic, "g")
+    entries = await backend.read_new(topic, "g", "a", 5, NOW)
+    await backend.settle(topic, "g", "a", done=[*entries[:1], *entries[2:]])
+    for place, expected in ((ids[3], ids[0]), (ids[0], ids[0]), ("$", ids[0])):
+        epoch = (await backend.watch(topic, "g")).epoch
+        await backend.move_group(topic, "g", place)
+        admin.xgroup_destroy(topic, "g")
+        assert (await backend.watch(topic, "g")).previous_epoch == epoch, "or it were taken for one nobody ever had"
+        assert await backend.restore_group(topic, "g") == (expected, True), place
+        await backend.read_new(topic, "g", "a", 2, NOW)
+
+
+async def test_what_a_group_missed_before_it_was_moved_is_told_after(
+    backend: RedisBackend, topic: str, admin: redis.Redis
+) -> None:
+    ids = await fill(backend, topic, 10)
+    await backend.create_group(topic, "g")
+    await backend.settle(topic, "g", "a", done=await backend.read_new(topic, "g", "a", 2, NOW))
+    await backend.watch(topic, "g")
+    admin.xtrim(topic, maxlen=5, approximate=False)
+    for place in ("0-0", ids[7], "$"):
+        await backend.move_group(topic, "g", place)
+    assert (await backend.watch(topic, "g")).missed == 3
+    assert (await backend.watch(topic, "g")).missed == 0
+
+
+async def test_what_was_deleted_after_it_was_read_is_no_loss_to_a_group_that_is_moved_back(
+    backend: RedisBackend, topic: str, admin: redis.Redis
+) -> None:
+    ids = await fill(backend, topic, 4)
+    await backend.create_group(topic, "g")
+    await backend.settle(topic, "g", "a", done=await backend.read_new(topic, "g", "a", 4, NOW))
+    await backend.watch(topic, "g")
+    admin.xdel(topic, ids[2])
+    await backend.move_group(topic, "g", ids[0])
+    seen = await backend.watch(topic, "g")
+    assert (seen.missed, seen.deleted_unread) == (0, None)
+
+
+async def test_what_cannot_be_noted_keeps_a_group_from_being_moved_or_removed(
+    backend: RedisBackend, topic: str, admin: redis.Redis
+) -> None:
+    ids = await fill(backend, topic, 3)
+    await backend.create_group(topic, "g", ids[1])
+    admin.hset(keys.steals(topic, "g"), "a", 1)
+    admin.set(keys.groups(topic), "x")
+    with pytest.raises(WrongKeyTypeError):
+        await backend.move_group(topic, "g", "0-0")
+    with pytest.raises(WrongKeyTypeError):
+        await backend.remove_group(topic, "g")
+    (row,) = admin.xinfo_groups(topic)
+    assert (row["last-delivered-id"].decode(), admin.hlen(keys.steals(topic, "g"))) == (ids[1], 1)
+
+
+async def test_what_a_group_that_was_moved_back_will_be_given_again_is_not_taken_over(
+    backend: RedisBackend, topic: str
+) -> None:
+    ids = await fill(backend, topic, 3)
+    await backend.create_group(topic, "g")
+    await backend.read_new(topic, "g", "gone", 3, NOW)
+    await backend.move_group(topic, "g", ids[0])
+    taken = await backend.reclaim_idle(topic, "g", "a", NOW, 10)
+    assert [entry.id for entry in taken] == ids[:1], "who is given the rest would not know that it was robbed"
+    theirs = await backend.read_new(topic, "g", "b", 10, NOW)
+    assert [entry.id for entry in theirs] == ids[1:]
+    assert [entry.id for entry in await backend.reclaim_idle(topic, "g", "a", NOW, 10)] == ids
+    assert await backend.settle(topic, "g", "b", done=theirs) == Settled(0, 0, tuple(ids[1:]))

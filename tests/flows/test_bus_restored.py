@@ -48,6 +48,24 @@ async def test_a_group_that_was_destroyed_goes_on_behind_what_it_had_settled(sta
 
 
 @BOTH
+@pytest.mark.parametrize("start", ["earliest", "latest"])
+async def test_a_group_that_was_moved_and_destroyed_goes_on_where_it_was_moved_to(stage: Stage, start: str) -> None:
+    bus = stage.bus(start=start)
+    seen = noting(bus)
+    await handled_and_noted(stage, bus, 1, 2, 3)
+    await bus.publish({"n": 4})
+    first, *_ = stage.admin.xrange(stage.topic)
+    await stage.app.backend.move_group(stage.topic, "g", first[0].decode(), 1)
+    stage.admin.xgroup_destroy(stage.topic, "g")
+    async with stage.running(bus):
+        await stage.until(lambda: 4 in seen)
+        await stage.settled()
+    assert seen == [1, 2, 3, 2, 3, 4]
+    assert [one.same_epoch for one in stage.told(events.GroupRestored)] == [True]
+    assert stage.told(events.Lost) == []
+
+
+@BOTH
 async def test_a_worker_whose_group_is_removed_makes_it_where_it_saw_it_last(stage: Stage) -> None:
     """An operator removes it together with what was noted of it, for who is idle can look like nobody."""
     bus = stage.bus()

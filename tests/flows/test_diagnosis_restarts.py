@@ -95,8 +95,9 @@ async def test_what_is_trimmed_behind_a_restart_is_counted_where_it_was_noted_ho
 
 
 @BOTH
+@pytest.mark.parametrize("has_consumers", [True, False])
 async def test_a_group_that_nobody_looked_after_is_not_called_robbed_by_a_count_that_may_be_old(
-    durable: Server, kept: Stage
+    durable: Server, kept: Stage, *, has_consumers: bool
 ) -> None:
     """Plain readers note nothing. What the file says of their count is how it was when the file was written anew."""
     admin = kept.admin
@@ -105,6 +106,10 @@ async def test_a_group_that_nobody_looked_after_is_not_called_robbed_by_a_count_
     admin.xgroup_create("orders", "g", "0", entries_read=0)
     (stream,) = admin.xreadgroup("g", "c", {"orders": ">"}, count=8, noack=False)
     admin.xack("orders", "g", *(id for id, _ in stream[1]))
+    if not has_consumers:
+        admin.xgroup_delconsumer("orders", "g", "c")
     restarted(durable)
     admin.xtrim("orders", maxlen=2, approximate=False)
     assert await losses(durable) == []
+    async with Penstock.connect(durable.url) as app:
+        assert (await app.backend.watch("orders", "g")).missed == 0, "nor by a worker that is the first to look"

@@ -5,6 +5,7 @@
 -- Gives 1 if it was created, 0 if it was there.
 -- Keeps those who read for an earlier group of this name from acking what is now delivered anew: without their counters,
 -- every settle of theirs looks at each entry.
+if KEYS[3] then redis.call('HLEN', KEYS[3]) end -- before anything is changed: it may be a key of another type
 local create = {'XGROUP', 'CREATE', KEYS[1], ARGV[1], ARGV[2]}
 if ARGV[3] == '1' then create[6] = 'MKSTREAM' end
 local done = redis.pcall(unpack(create))

@@ -51,7 +51,7 @@ local function look(stream, groups, field, witness)
       local server = redis.pcall('INFO', 'server')
       local run = type(server) == 'string' and string.match(server, 'redis_version:7%.0.*run_id:(%x+)') or nil
       -- As in watch: what this server forgot at a restart that it had counted was read, and not missed.
-      if run and note.run and note.run ~= run then read = last == note.last and note.read or nil end
+      if run and note.run ~= run then read = last == note.last and note.read or nil end
       local missed = read and math.max(0, passed - read) or 0
       note.run, note.read = run, last == note.last and passed or nil
       note.untold = (note.untold or 0) + missed

@@ -2,33 +2,63 @@
 -- Have a group go on behind another entry.
 -- KEYS  stream, steals, groups, turn
 -- ARGV  group, its field in groups, the entry id ('$': behind all), how many of all entries ever added lie up to there ('':
---       the caller does not know)
+--       the caller does not know), the name of our own group
 -- Gives 1 if it was moved, 0 if it belongs to a sequential reader, whose position is elsewhere, or the stream's last id if
 -- that is before the place: what comes before the place would pass the group by, and would be trimmed as if it was settled.
 -- Keeps those who read for it from acking what is now delivered anew: without their counters, every settle of theirs looks
--- at each entry. What was noted of the old position goes in the same step: nothing was lost between the two. Where one
--- was, an empty one stays, so that who restores a group that vanishes next does not go by what it saw before.
+-- at each entry. What was noted of its position moves in the same step, and all else that was noted stays: a group that
+-- vanishes next is made where it was moved to, and what it had missed is told.
 if redis.call('HEXISTS', KEYS[4], 'epoch') == 1 then return 0 end
-local function digits(id) -- of equal length, so that they compare as texts: doubles lose the low digits of 64-bit ids
-  local ms, number = string.match(id, '^(%d+)-(%d+)$')
-  return string.rep('0', 20 - #ms) .. ms .. string.rep('0', 20 - #number) .. number
+local function less(a, b) -- as digit strings: doubles lose the low digits of 64-bit ids
+  local left, right = {string.match(a, '^(%d+)-(%d+)$')}, {string.match(b, '^(%d+)-(%d+)$')}
+  for i = 1, 2 do
+    if #left[i] ~= #right[i] then return #left[i] < #right[i] end
+    if left[i] ~= right[i] then return left[i] < right[i] end
+  end
+  return false
 end
-local info, rows = {}, redis.pcall('XINFO', 'STREAM', KEYS[1])
+local function facts(row)
+  local found = {}
+  for i = 1, #row, 2 do found[row[i]] = row[i + 1] end
+  return found
+end
+local text = redis.call('HGET', KEYS[3], ARGV[2]) -- before anything is changed: it may be a key of another type
+local noted, note = pcall(cjson.decode, text or '')
+if not noted or type(note) ~= 'table' then note = {} end
+local rows = redis.pcall('XINFO', 'STREAM', KEYS[1])
 if rows.err then return rows end
-for i = 1, #rows, 2 do info[rows[i]] = rows[i + 1] end
+local info = facts(rows)
+local stood, is_same_stream = nil, false
+for _, row in ipairs(redis.call('XINFO', 'GROUPS', KEYS[1])) do
+  local found = facts(row)
+  if found.name == ARGV[1] then
+    stood = found['last-delivered-id']
+  elseif found.name == ARGV[5] and note.epoch then
+    for _, consumer in ipairs(redis.call('XINFO', 'CONSUMERS', KEYS[1], ARGV[5])) do
+      if facts(consumer).name == 'epoch-' .. note.epoch then is_same_stream = true end
+    end
+  end
+end
 local last, place = info['last-generated-id'], ARGV[3]
 if place == '$' then place = last end
-if digits(place) > digits(last) then return last end
+if less(last, place) then return last end
 -- From how many it was given, others tell later whether it missed any.
 local move, read = {'XGROUP', 'SETID', KEYS[1], ARGV[1], place}, tonumber(ARGV[4])
 if place == last then
   read = info['entries-added']
-elseif info.length == 0 or digits(place) < digits(info['recorded-first-entry-id']) then
+elseif info.length == 0 or less(place, info['recorded-first-entry-id']) then
   read = info['entries-added'] - info.length
 end
-if read then move[6], move[7] = 'ENTRIESREAD', string.format('%.0f', math.min(read, info['entries-added'])) end
+read = read and math.min(read, info['entries-added'])
+if read then move[6], move[7] = 'ENTRIESREAD', string.format('%.0f', read) end
 local moved = redis.pcall(unpack(move))
 if moved.err then return moved end
 redis.call('DEL', KEYS[2])
-if redis.call('HEXISTS', KEYS[3], ARGV[2]) == 1 then redis.call('HSET', KEYS[3], ARGV[2], '{}') end
+if is_same_stream then
+  local oldest = redis.call('XPENDING', KEYS[1], ARGV[1], '-', '+', 1)[1]
+  local held = oldest ~= nil and not less(place, oldest[1])
+  note.low, note.held, note.last, note.read, note.sure = held and oldest[1] or place, held, place, read, read ~= nil
+  if not less(stood, info['max-deleted-entry-id']) then note.told = info['max-deleted-entry-id'] end -- it had read that
+  redis.call('HSET', KEYS[3], ARGV[2], cjson.encode(note))
+end
 return 1

@@ -104,8 +104,8 @@ if is_forgotten and last == note.last and note.read then
 end
 if unread then
   -- Only while nothing is left that the group has read: trimming goes from the oldest on, so no unread entry was trimmed
-  -- before. What the counter lacks then, it lost itself.
-  if read and not is_forgotten and (length == 0 or less(last, first)) then missed = math.max(0, added - unread - read) end
+  -- before. What the counter lacks then, it lost itself; or Redis 7.0 did at a restart, if nobody has looked since.
+  if read and not is_forgotten and (not run or note.run) and (length == 0 or less(last, first)) then missed = math.max(0, added - unread - read) end
   is_forgotten = false
   if read ~= added - unread then
     redis.call('XGROUP', 'SETID', stream, group, last, 'ENTRIESREAD', string.format('%.0f', added - unread))
