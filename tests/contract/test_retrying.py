@@ -267,6 +267,32 @@ async def test_promoting_moves_no_more_than_it_is_told_earliest_first(backend: R
     assert moved == sorted(moved)
 
 
+@pytest.mark.parametrize("early", [False, True])
+async def test_a_step_takes_as_long_however_many_large_ones_wait(
+    backend: RedisBackend, topic: str, admin: "redis.Redis", *, early: bool
+) -> None:
+    async def longest(count: int) -> int:
+        await backend.schedule(
+            topic, str(count), [Message("x" * 900_000) for _ in range(count)], delay=HOUR if early else NOW
+        )
+        took = []
+        for _ in range(3):
+            admin.config_resetstat()
+            if early:
+                moved = (await anext(backend.promote_early(topic, str(count)))).left  # none has failed
+            else:
+                moved, _ = await backend.promote(topic, str(count))
+            assert moved == 2, "these are more than a MiB"
+            stats = admin.info("commandstats")
+            took.append(
+                sum(stats[f"cmdstat_{name}"]["usec"] for name in ("eval", "evalsha") if f"cmdstat_{name}" in stats)
+            )
+        return min(took)
+
+    few, many = await longest(6), await longest(80)
+    assert many < 5 * few, "it would copy all that wait, to move two of them"
+
+
 async def test_concurrent_promoters_move_each_delivery_once(
     backend: RedisBackend, topic: str, admin: "redis.Redis"
 ) -> None:

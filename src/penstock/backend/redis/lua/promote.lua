@@ -47,7 +47,23 @@ local function failed_before(parcel, began) -- and did not become ready since
   end)
   return fine and is_so
 end
-local early, due = ARGV[9] ~= '', nil
+local most = tonumber(ARGV[2])
+local function waiting(from, upto, passed) -- parcels with their scores, and whether there may be more of them
+  local found, size, page = {}, 0, 1
+  while #found < 2 * most and size <= 1048576 do
+    local few = math.min(page, most - #found / 2) -- one at first, then more: each is copied here, and they may be large
+    local rows = redis.call('ZRANGE', parked, from, upto, 'BYSCORE', 'LIMIT', passed + #found / 2, few, 'WITHSCORES')
+    for i = 1, #rows, 2 do
+      if size > 1048576 then break end
+      size = size + #rows[i]
+      found[#found + 1], found[#found + 2] = rows[i], rows[i + 1]
+    end
+    if #rows < 2 * few then return found, size > 1048576 end
+    page = 2 * page
+  end
+  return found, true
+end
+local early, due = ARGV[9] ~= '', {}
 local left, first_due, last_due, place = 0, '', '', {}
 if early then
   local began, from, passed, upto = tonumber(ARGV[10]), ARGV[11], tonumber(ARGV[12]), ARGV[13]
@@ -55,13 +71,9 @@ if early then
     began, from, passed = now, '-inf', 0
     upto = redis.call('ZRANGE', parked, -1, -1, 'WITHSCORES')[2] or '-inf'
   end
-  local found = redis.call('ZRANGE', parked, from, upto, 'BYSCORE', 'LIMIT', passed, ARGV[2], 'WITHSCORES')
-  local looked_at, size = 0, 0
-  due = {}
+  local found, may_be_more = waiting(from, upto, passed)
   for i = 1, #found, 2 do
-    if size > 1048576 then break end
     local parcel, score = found[i], found[i + 1]
-    looked_at, size = looked_at + 1, size + #parcel
     if score ~= from then from, passed = score, 0 end
     if tonumber(score) <= began or failed_before(parcel, began) then
       due[#due + 1] = parcel
@@ -71,12 +83,11 @@ if early then
       left, passed = left + 1, passed + 1
     end
   end
-  if looked_at == tonumber(ARGV[2]) or 2 * looked_at < #found then
-    place = {string.format('%.0f', began), from, passed, upto}
-  end
+  if may_be_more then place = {string.format('%.0f', began), from, passed, upto} end
   if ARGV[9] == 'count' then return {#due, left, first_due, last_due, unpack(place)} end
 else
-  due = redis.call('ZRANGE', parked, '-inf', string.format('%.0f', now), 'BYSCORE', 'LIMIT', 0, ARGV[2])
+  local found = waiting('-inf', string.format('%.0f', now), 0)
+  for i = 1, #found, 2 do due[#due + 1] = found[i] end
 end
 if #due > 0 then
   local known = redis.call('EXISTS', retry) == 1
@@ -84,10 +95,7 @@ if #due > 0 then
   -- A new group on a stream that was there delivers again what readers of the old one may still hold.
   if known and not created.err then redis.call('DEL', KEYS[4]) end
 end
-local moved, bytes = 0, 0
 for _, parcel in ipairs(due) do
-  if bytes > 1048576 and not early then break end -- what is early was counted above
-  moved, bytes = moved + 1, bytes + #parcel
   local fine = pcall(function()
     local values = open(parcel)
     local id = redis.call('XADD', retry, '*', unpack(values))
@@ -96,8 +104,8 @@ for _, parcel in ipairs(due) do
   if not fine then redis.call('XADD', dead, '*', ARGV[3], ARGV[4], ARGV[5], parcel) end
   if early then redis.call('ZREM', parked, parcel) end
 end
-if early then return {moved, left, first_due, last_due, unpack(place)} end
+if early then return {#due, left, first_due, last_due, unpack(place)} end
 -- By rank: those that moved were the lowest scores when this step began, and nothing has come between.
-if moved > 0 then redis.call('ZREMRANGEBYRANK', parked, 0, moved - 1) end
+if #due > 0 then redis.call('ZREMRANGEBYRANK', parked, 0, #due - 1) end
 local first = redis.call('ZRANGE', parked, 0, 0, 'WITHSCORES')
-return {moved, first[2] and math.max(0, tonumber(first[2]) - now) or -1}
+return {#due, first[2] and math.max(0, tonumber(first[2]) - now) or -1}

@@ -24,16 +24,24 @@ local function open(member)
 end
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local due = redis.call('ZRANGE', later, '-inf', string.format('%.0f', now), 'BYSCORE', 'LIMIT', 0, ARGV[2])
+local due, bytes, page, most = {}, 0, 1, tonumber(ARGV[2])
+while #due < most and bytes <= 1048576 do
+  local few = math.min(page, most - #due) -- one at first, then more: each is copied here, and they may be large
+  local found = redis.call('ZRANGE', later, '-inf', string.format('%.0f', now), 'BYSCORE', 'LIMIT', #due, few)
+  for _, member in ipairs(found) do
+    if bytes > 1048576 then break end
+    bytes = bytes + #member
+    due[#due + 1] = member
+  end
+  if #found < few then break end
+  page = 2 * page
+end
 if #due > 0 and ARGV[1] ~= '1' and redis.call('EXISTS', topic) == 0 then return {-1, 0} end
-local moved, bytes = 0, 0
 for _, member in ipairs(due) do
-  if bytes > 1048576 then break end
-  moved, bytes = moved + 1, bytes + #member
   local fine = pcall(function() redis.call('XADD', topic, '*', unpack(open(member))) end)
   if not fine then redis.call('XADD', dead, '*', ARGV[4], ARGV[5], ARGV[6], member) end
 end
 -- By rank: the due ones were the lowest scores when this step began, and nothing has come between.
-if moved > 0 then redis.call('ZREMRANGEBYRANK', later, 0, moved - 1) end
+if #due > 0 then redis.call('ZREMRANGEBYRANK', later, 0, #due - 1) end
 local first = redis.call('ZRANGE', later, 0, 0, 'WITHSCORES')
-return {moved, first[2] and math.max(0, tonumber(first[2]) - now) or -1}
+return {#due, first[2] and math.max(0, tonumber(first[2]) - now) or -1}
