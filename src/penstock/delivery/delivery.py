@@ -77,7 +77,7 @@ class Delivery(Struct, Generic[T], frozen=True, gc=False):
         It is larger than in every earlier delivery of the message to this group, be it a retry, a replay, or one that
         was taken over from a worker whose lease ran out. So a store that keeps the largest one it has seen for an
         `entry_id`, and refuses writes that carry a smaller one, is safe from a worker that woke up too late. Only a
-        group that was itself deleted and made again counts from 1.
+        group that was itself deleted and made again, or was moved back to the message, counts from 1.
         """
         return self.entry.state.deliveries
 

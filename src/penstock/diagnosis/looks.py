@@ -45,9 +45,11 @@ class Looks:
         """The oldest entry that a cursor has not passed; None if there is none, or nobody can tell."""
         done = facts.done_upto(cursor)
         try:
-            position(done)
+            is_behind = position(done) < position(facts.last_id)
         except ValueError:
             return None
+        if not is_behind:
+            return None  # it may stand where no entry can be, and the server refuses to look there
         found = await self._backend.read_range(facts.topic, f"({done}", "+", 1)
         return found[0].id if found else None
 

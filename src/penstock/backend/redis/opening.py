@@ -39,6 +39,11 @@ CLASSES: dict[str, type[Any]] = {
 }
 
 
+def place_text(address: Address) -> str:
+    """What an opener and its links call the place that they lead to."""
+    return f"{address} (primary of {address.service!r})" if address.service else str(address)
+
+
 class Opener:
     """Opens as many links as are asked for, all to the same place as the same user."""
 
@@ -69,7 +74,7 @@ class Opener:
     def to(cls, address: Address) -> "Opener":
         """Open at this address. If sentinels have named it, a replica there counts as a server that is not up."""
         connection_class, options = CLASSES[address.kind], connection_options(address)
-        place = f"{address} (primary of {address.service!r})" if address.service else str(address)
+        place = place_text(address)
         return cls(lambda: connection_class(**options), place, address=address, to_primary=bool(address.service))
 
     async def has_left(self, place: str) -> bool:

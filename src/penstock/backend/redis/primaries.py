@@ -13,7 +13,7 @@ from redis.exceptions import NoPermissionError, RedisError, ResponseError
 
 from penstock.backend.address import Address
 from penstock.backend.redis.link import Link, Reply
-from penstock.backend.redis.opening import CLASSES, Opener, connection_options, first_line, is_login_failure
+from penstock.backend.redis.opening import CLASSES, Opener, connection_options, first_line, is_login_failure, place_text
 from penstock.errors import AuthenticationError, PenstockError, ServerError, ServerUnreachableError
 
 WHERE = ("SENTINEL", "GET-MASTER-ADDR-BY-NAME")
@@ -54,10 +54,10 @@ class ByService(Opener):
     async def has_left(self, place: str) -> bool:
         try:
             _, found = await self._search()
-            there = Opener.to(found)
-            if there.place == place:
+            if place_text(found) == place:
                 return False
-            (await there.open()).close()  # a sentinel may be behind the others: what it names must say that it is one
+            # A sentinel may be behind the others: what it names must say that it is one.
+            (await Opener.to(found).open()).close()
         except PenstockError:
             return False  # nobody knows better
         return True
