@@ -226,20 +226,45 @@ async def test_what_is_there_otherwise_or_lies_ahead_is_not_appended(
     assert await backend.append(topic, [ahead], keep_ids=False) == [Appended.NEW]
 
 
+@pytest.mark.parametrize(("place", "expected"), [(0, 0), (2, 2), (3, 2), (5, 2)])
 async def test_a_group_that_vanishes_after_it_was_moved_is_made_where_it_was_moved_to(
-    backend: RedisBackend, topic: str, admin: redis.Redis
+    backend: RedisBackend, topic: str, admin: redis.Redis, place: int, expected: int
 ) -> None:
     ids = await fill(backend, topic, 6)
     await backend.create_group(topic, "g")
     entries = await backend.read_new(topic, "g", "a", 5, NOW)
-    await backend.settle(topic, "g", "a", done=[*entries[:1], *entries[2:]])
-    for place, expected in ((ids[3], ids[0]), (ids[0], ids[0]), ("$", ids[0])):
-        epoch = (await backend.watch(topic, "g")).epoch
-        await backend.move_group(topic, "g", place)
-        admin.xgroup_destroy(topic, "g")
-        assert (await backend.watch(topic, "g")).previous_epoch == epoch, "or it were taken for one nobody ever had"
-        assert await backend.restore_group(topic, "g") == (expected, True), place
-        await backend.read_new(topic, "g", "a", 2, NOW)
+    await backend.settle(topic, "g", "a", done=[*entries[:3], entries[4]])
+    epoch = (await backend.watch(topic, "g")).epoch
+    await backend.move_group(topic, "g", ids[place])
+    admin.xgroup_destroy(topic, "g")
+    assert (await backend.watch(topic, "g")).previous_epoch == epoch, "or it were taken for one nobody ever had"
+    assert await backend.restore_group(topic, "g") == (ids[expected], True), "what it held comes again too"
+
+
+async def test_what_was_noted_on_an_earlier_stream_is_not_moved_with_the_group(
+    backend: RedisBackend, topic: str, admin: redis.Redis
+) -> None:
+    earlier = await fill(backend, topic, 3)
+    await backend.create_group(topic, "g", "$")
+    epoch = (await backend.watch(topic, "g")).epoch
+    admin.delete(topic)
+    await fill(backend, topic, 5)  # with other ids, though it be in the same millisecond
+    await backend.create_group(topic, "g")
+    await backend.watch(topic, "other")
+    await backend.move_group(topic, "g", "$")
+    seen = await backend.watch(topic, "g")
+    assert (seen.previous_epoch, seen.previous_low_water) == (epoch, earlier[-1])
+
+
+@pytest.mark.parametrize(("place", "told", "read"), [("0-0", None, 4), ("1-0", None, 4), (None, 99, 6)])
+async def test_how_much_a_group_that_was_moved_has_read_is_known_where_it_can_be(
+    backend: RedisBackend, topic: str, admin: redis.Redis, place: str | None, told: int | None, read: int
+) -> None:
+    ids = await fill(backend, topic, 6)
+    await backend.create_group(topic, "g", "$")
+    admin.xtrim(topic, maxlen=2, approximate=False)
+    await backend.move_group(topic, "g", place or ids[4], told)
+    assert [group.entries_read for group in (await backend.inspect(topic)).groups] == [read]
 
 
 async def test_what_a_group_missed_before_it_was_moved_is_told_after(
