@@ -231,7 +231,8 @@ async def test_others_add_and_take_jobs_meanwhile_and_each_is_in_one_place(
         queue, other = stage.jobs(), second.jobs()
         first = queue.migration(old.keys)
         both = asyncio.gather(first.run(follow=True), other.migration(old.keys).run())
-        await stage.until(lambda: len(added) > 600 and len(taken) > 10)
+        moved_so_far = lambda: sum(map(stage.admin.xlen, queue.lanes.values()))  # noqa: E731
+        await stage.until(lambda: len(added) > 600 and len(taken) > 10 and moved_so_far() > 300)
         stop.set()
         for thread in threads:
             thread.join()

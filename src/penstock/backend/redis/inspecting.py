@@ -32,13 +32,6 @@ class _Note(msgspec.Struct):
     run: str = ""
 
 
-class _Server(msgspec.Struct, frozen=True):
-    forgets: bool
-    """At a restart, how much groups have read."""
-
-    run: str
-
-
 class _Origin(msgspec.Struct):
     entry: str
 
@@ -57,10 +50,9 @@ class Inspecting(Verbs):
         while left:
             reply = await self._inspect(topic, left[:_GROUPS_PER_SCRIPT])
             facts, left = _topic(topic, reply), left[reply[8] :]
-            server = _Server(forgets=bool(reply[9]), run=text_of(reply[10]))
-            rows += [(facts, server, row) for row in reply[7]]
+            rows += [(facts, text_of(reply[9]), row) for row in reply[7]]
         consumers = await asyncio.gather(*(self._all_consumers(topic, row[0], *row[11]) for *_, row in rows))
-        groups = [_group(row, facts, at, found) for (facts, at, row), found in zip(rows, consumers, strict=True)]
+        groups = [_group(row, facts, run, found) for (facts, run, row), found in zip(rows, consumers, strict=True)]
         groups.sort(key=lambda group: group.name)
         return msgspec.structs.replace(_topic(topic, reply), groups=tuple(groups))
 
@@ -115,14 +107,15 @@ def _topic(topic: str, reply: Any) -> TopicFacts:
     )
 
 
-def _group(row: Any, topic: TopicFacts, server: _Server, rows: Sequence[Mapping[bytes, Any]]) -> GroupFacts:
+def _group(row: Any, topic: TopicFacts, run: str, rows: Sequence[Mapping[bytes, Any]]) -> GroupFacts:
     name, last, read, raw_note, unread, pending, oldest, paused, parked, due, parcel, retries, turn = row
     retrying, retry_length, oldest_retry = max(0, retries[0]), retries[1], retries[2]
     note, place, consumers = _noted(raw_note, topic), text_of(last), _merged(rows)
+    is_forgetful = any(b"inactive" not in one for one in rows)  # Redis 7.0, which an account without INFO knows by this
     in_turn = None if consumers else turn_of(turn, topic.now)
     counted = read if read >= 0 else None
     if in_turn is None:  # who reads in sequence says how much is read when it moves on, and that outlasts a restart
-        counted = _remembered(counted, note, place, server.run)
+        counted = _remembered(counted, note, place, run)
     return GroupFacts(
         name=text_of(name),
         topic=topic,
@@ -143,7 +136,7 @@ def _group(row: Any, topic: TopicFacts, server: _Server, rows: Sequence[Mapping[
         consumers=consumers,
         watched=bool(raw_note),
         turn=in_turn,
-        may_count_less=server.forgets and (note is None or not note.run),
+        may_count_less=is_forgetful and (note is None or not note.run),
     )
 
 

@@ -5,8 +5,8 @@
 -- Gives the time in ms; the topic (nothing if there is none): length, how many were ever added, first id, last id, last
 -- deleted id, epoch or ''; dead letters; messages for later and when the next is due; cursors; the names of all groups but
 -- our own; each group that was asked for and is there; how many were looked for, fewer if the entries on the way are
--- large; 1 if the server forgets at a restart how much groups have read, and the run id of one that does, where watch.lua
--- noted one of it. A number that is not known is -1, a text ''.
+-- large; the run id of the server, where watch.lua noted one of it: it forgets at a restart how much groups have read. A
+-- number that is not known is -1, a text ''.
 -- Keeps its cost bound to the number of groups: whatever it looks up it finds at once, at one end.
 local topic = KEYS[1]
 local function less(a, b) -- as digit strings: doubles lose the low digits of 64-bit ids
@@ -116,6 +116,5 @@ local server = run_noted and redis.pcall('INFO', 'server')
 local run = type(server) == 'string' and string.match(server, 'redis_version:7%.0.*run_id:(%x+)') or ''
 return {
   time[1] * 1000 + math.floor(time[2] / 1000), stream, redis.call('XLEN', KEYS[2]), redis.call('ZCARD', KEYS[3]),
-  (first_due(KEYS[3])), redis.call('HGETALL', KEYS[4]), others, groups, looked_for,
-  redis.REDIS_VERSION_NUM < 0x070200 and 1 or 0, run,
+  (first_due(KEYS[3])), redis.call('HGETALL', KEYS[4]), others, groups, looked_for, run,
 }
