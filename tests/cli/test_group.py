@@ -125,7 +125,7 @@ def test_a_reset_is_tried_first_and_says_what_comes_again(
 
     tried = penstock("group", "reset", "orders", "billing", "--to", "earliest", code=5)
     assert tried.out.startswith("Would redeliver 4 entries: group 'billing' of 'orders' goes from")
-    assert "Would redeliver of these also what is held now, whoever settles it" in tried.out
+    assert "Would redeliver also those that workers hold now, even if they settle them meanwhile" in tried.out
     assert "Would leave out 6 entries" in penstock("group", "reset", "orders", "billing", "--to", "latest", code=5).out
     assert "Would leave out 4 entries" in penstock("group", "reset", "orders", "billing", "--to", orders[7], code=5).out
     assert "Would redeliver 4 entries" in penstock("group", "reset", "orders", "billing", "--to", "1h", code=5).out

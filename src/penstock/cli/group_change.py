@@ -42,8 +42,8 @@ def reset(
 ) -> None:
     """Have a group go on behind another place: back, to be given messages again, or forward, to leave some out.
 
-    What waits for a retry, and what is held before that place, stays as it is. Workers may run meanwhile. Of what is given
-    again, `event.fence` counts from 1.
+    What waits for a retry, and what is held before that place, stays as it is. Workers may run meanwhile. Of what is
+    given again, `event.fence` counts from 1.
 
     Parameters
     ----------
@@ -74,7 +74,8 @@ async def _reset(
         way = f"group {group!r} of {topic!r} goes from {found.last_delivered} to {place}"
         if there > here:
             only_tried(f"leave out {count}: {way}")
-        only_tried(f"redeliver {count}: {way}", "redeliver of these also what is held now, whoever settles it meanwhile")
+        held = "those that workers hold now, even if they settle them meanwhile"
+        only_tried(f"redeliver {count}: {way}", f"redeliver also {held}")
     await app.backend.move_group(topic, group, place, await _read_upto(app, topic, place))
     print(f"Group {group!r} of {topic!r} was at {found.last_delivered}, and goes on behind {place}")
 
