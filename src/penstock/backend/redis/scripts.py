@@ -1,9 +1,16 @@
-"""The Lua scripts, each in its own file with its keys, arguments, result and invariant at the head."""
+"""The Lua scripts, each in its own file with its keys, arguments, result and invariant at the head.
+
+What several of them need is in `lua/shared/`, a function in each file. It takes the place of the line that names it:
+`-- Uses: name, name`.
+"""
 
 import hashlib
+import re
 from functools import cache
 from importlib.resources import files
 from typing import NamedTuple
+
+_USES = re.compile(r"^-- Uses: (.+)\n", re.MULTILINE)
 
 
 class Script(NamedTuple):
@@ -14,7 +21,7 @@ class Script(NamedTuple):
 @cache
 def load(name: str) -> Script:
     """The script in `lua/<name>.lua`."""
-    return _script(files("penstock.backend.redis").joinpath("lua", f"{name}.lua").read_text())
+    return _script(_USES.sub(lambda line: "".join(_read(f"shared/{one}") for one in line[1].split(", ")), _read(name)))
 
 
 @cache
@@ -23,6 +30,10 @@ def load_to_look(name: str) -> Script:
     not write; and any write in it is refused."""
     _, _, text = load(name).text.partition("\n")
     return _script(f"#!lua flags=no-writes\n{text}")
+
+
+def _read(path: str) -> str:
+    return files("penstock.backend.redis").joinpath(f"lua/{path}.lua").read_text()
 
 
 def _script(text: str) -> Script:

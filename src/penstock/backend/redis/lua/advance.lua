@@ -6,15 +6,13 @@
 -- Gives {'ok', new position}, {'lost', current token} or {'elsewhere', current position}.
 -- Keeps two acks of one message from both counting: only the holder of the turn moves the position, and only from where
 -- it is.
+-- Uses: facts
 local stream, group = KEYS[1], ARGV[1]
 local turn = redis.call('HMGET', KEYS[2], 'token', 'holder')
 if turn[1] ~= ARGV[2] or not turn[2] then return {'lost', turn[1] or ''} end
 local info
-for _, facts in ipairs(redis.call('XINFO', 'GROUPS', stream)) do
-  if facts[2] == group then -- the name comes first
-    info = {}
-    for i = 1, #facts, 2 do info[facts[i]] = facts[i + 1] end
-  end
+for _, row in ipairs(redis.call('XINFO', 'GROUPS', stream)) do
+  if row[2] == group then info = facts(row) end -- the name comes first
 end
 if not info then return redis.error_reply('NOGROUP no group ' .. group .. ' on ' .. stream) end
 if info['last-delivered-id'] ~= ARGV[3] then return {'elsewhere', info['last-delivered-id']} end

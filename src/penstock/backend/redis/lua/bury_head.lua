@@ -6,21 +6,14 @@
 -- Gives {'ok', new position}, {'lost', current token} or {'elsewhere', current position}.
 -- Keeps the entry from being lost on its way: the copy is written before the position moves, in one step, and only from
 -- where it is, so that a second try writes no second letter.
+-- Uses: facts, must_be
 local stream, group = KEYS[1], ARGV[1]
-for i, right in ipairs({'stream', 'hash', 'stream'}) do
-  local kind = redis.call('TYPE', KEYS[i]).ok
-  if kind ~= right and kind ~= 'none' then
-    return redis.error_reply('WRONGTYPE ' .. KEYS[i] .. ' is a ' .. kind .. ', not a ' .. right)
-  end
-end
+for i, right in ipairs({'stream', 'hash', 'stream'}) do must_be(right, KEYS[i]) end
 local turn = redis.call('HMGET', KEYS[2], 'token', 'holder')
 if turn[1] ~= ARGV[2] or not turn[2] then return {'lost', turn[1] or ''} end
 local info
-for _, facts in ipairs(redis.call('EXISTS', stream) == 1 and redis.call('XINFO', 'GROUPS', stream) or {}) do
-  if facts[2] == group then -- the name comes first
-    info = {}
-    for i = 1, #facts, 2 do info[facts[i]] = facts[i + 1] end
-  end
+for _, row in ipairs(redis.call('EXISTS', stream) == 1 and redis.call('XINFO', 'GROUPS', stream) or {}) do
+  if row[2] == group then info = facts(row) end -- the name comes first
 end
 if not info then return redis.error_reply('NOGROUP no group ' .. group .. ' on ' .. stream) end
 if info['last-delivered-id'] ~= ARGV[3] then return {'elsewhere', info['last-delivered-id']} end

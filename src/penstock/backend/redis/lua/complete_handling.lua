@@ -5,11 +5,9 @@
 -- Gives how many were acked, the ids that others hold, and the ids of those that were gone.
 -- Keeps a message from being acked and not noted, or noted and not acked: a crash leaves both or neither. Whoever lost an
 -- entry notes nothing, for its new owner is at work on it.
+-- Uses: must_be
 local stream, starts, group, me = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
-local kind = redis.call('TYPE', starts).ok
-if kind ~= 'hash' and kind ~= 'none' then
-  return redis.error_reply('WRONGTYPE ' .. starts .. ' is a ' .. kind .. ', not a hash')
-end
+must_be('hash', starts)
 for i = 3, #KEYS do redis.call('GET', KEYS[i]) end -- fails here, before the first write, if it is no string
 local where = ARGV[3] == '1' and 'retry/' or 'topic/'
 local ok, fenced, gone = 0, {}, {}

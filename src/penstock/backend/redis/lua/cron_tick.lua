@@ -5,11 +5,9 @@
 --       fields and values, and these
 -- Gives 1, or 0 if the schedule is another, paused, or elsewhere.
 -- Keeps each tick from coming twice, or not at all: the look, the messages and the note are one step.
+-- Uses: must_be
 local crons, stream, name = KEYS[1], KEYS[2], ARGV[1]
-local kind = redis.call('TYPE', stream).ok
-if kind ~= 'stream' and kind ~= 'none' then
-  return redis.error_reply('WRONGTYPE ' .. stream .. ' is a ' .. kind .. ', not a stream')
-end
+must_be('stream', stream)
 local known = redis.call('HMGET', crons, 'times/' .. name, 'terms/' .. name, 'last/' .. name, 'paused/' .. name)
 if known[1] ~= ARGV[2] or known[2] ~= ARGV[3] or known[3] ~= ARGV[4] or known[4] then return 0 end
 local time = redis.call('TIME')

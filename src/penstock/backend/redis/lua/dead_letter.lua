@@ -8,13 +8,9 @@
 -- that is pending but was trimmed or deleted belongs to nobody who could still handle it, so anyone may report it. If a
 -- retry stream was deleted, and perhaps made again, whoever still has a delivery of it in hand has the last copy: that
 -- is stored all the same.
+-- Uses: must_be
 local stream, dead, group, me = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
-for i, right in ipairs({'stream', 'stream', 'hash', 'hash'}) do
-  local kind = redis.call('TYPE', KEYS[i]).ok
-  if kind ~= right and kind ~= 'none' then
-    return redis.error_reply('WRONGTYPE ' .. KEYS[i] .. ' is a ' .. kind .. ', not a ' .. right)
-  end
-end
+for i, right in ipairs({'stream', 'stream', 'hash', 'hash'}) do must_be(right, KEYS[i]) end
 local prefix, lane, keep = ARGV[4], ARGV[5], ARGV[6]
 local function trail(id, place) -- where to look for a message, for those who know nothing but its id
   if prefix == '' or not id or #id ~= 36 then return end

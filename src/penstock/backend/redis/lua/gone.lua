@@ -6,17 +6,9 @@
 -- the way are large, but for one at least.
 -- Keeps from copying entries to learn that they are there, where the stream's own numbers prove it: what once was there
 -- is there still if it is not older than the first entry, and newer than all that were deleted one by one.
+-- Uses: facts, less
 local stream = KEYS[1]
-local function less(a, b) -- as digit strings: doubles lose the low digits of 64-bit ids
-  local left, right = {string.match(a, '^(%d+)-(%d+)$')}, {string.match(b, '^(%d+)-(%d+)$')}
-  for i = 1, 2 do
-    if #left[i] ~= #right[i] then return #left[i] < #right[i] end
-    if left[i] ~= right[i] then return left[i] < right[i] end
-  end
-  return false
-end
-local info, rows = {}, redis.call('XINFO', 'STREAM', stream)
-for i = 1, #rows, 2 do info[rows[i]] = rows[i + 1] end
+local info = facts(redis.call('XINFO', 'STREAM', stream))
 local first, deleted = info['recorded-first-entry-id'], info['max-deleted-entry-id']
 local bytes, found = 0, {}
 local function is_gone(id)

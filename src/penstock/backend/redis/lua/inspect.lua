@@ -8,20 +8,8 @@
 -- large; the run id of the server, where watch.lua noted one of it: it forgets at a restart how much groups have read. A
 -- number that is not known is -1, a text ''.
 -- Keeps its cost bound to the number of groups: whatever it looks up it finds at once, at one end.
+-- Uses: facts, less
 local topic = KEYS[1]
-local function less(a, b) -- as digit strings: doubles lose the low digits of 64-bit ids
-  local left, right = {string.match(a, '^(%d+)-(%d+)$')}, {string.match(b, '^(%d+)-(%d+)$')}
-  for i = 1, 2 do
-    if #left[i] ~= #right[i] then return #left[i] < #right[i] end
-    if left[i] ~= right[i] then return left[i] < right[i] end
-  end
-  return false
-end
-local function facts(row)
-  local found = {}
-  for i = 1, #row, 2 do found[row[i]] = row[i + 1] end
-  return found
-end
 local function rows_by_name(stream)
   local found, names = {}, {}
   for i, row in ipairs(redis.call('EXISTS', stream) == 1 and redis.call('XINFO', 'GROUPS', stream) or {}) do

@@ -9,13 +9,9 @@
 -- Keeps one moment: looked for in one place after the other, a job that moves could be missed in all of them; and whoever
 -- begins it meanwhile could do what was cancelled. An entry that nobody has read is never deleted from its lane, for that
 -- would look like a loss: it is recalled, and whoever reads it passes it by. What was handed back was read, and is acked.
+-- Uses: facts, less, must_be, values_of
 local group, uuid, keep, act = ARGV[1], ARGV[2], ARGV[4], ARGV[5]
-for i, right in ipairs({'hash', 'set'}) do
-  local kind = redis.call('TYPE', KEYS[i]).ok
-  if kind ~= right and kind ~= 'none' then
-    return redis.error_reply('WRONGTYPE ' .. KEYS[i] .. ' is a ' .. kind .. ', not a ' .. right)
-  end
-end
+for i, right in ipairs({'hash', 'set'}) do must_be(right, KEYS[i]) end
 local record = redis.call('HGETALL', KEYS[1])
 local place = ARGV[3]
 for i = 1, #record, 2 do
@@ -24,19 +20,10 @@ end
 local time = redis.call('TIME')
 local now = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000))
 local HANDED_BACK = 300 * 86400000
-local function less(a, b) -- as digit strings: doubles lose the low digits of 64-bit ids
-  local left, right = {string.match(a, '^(%d+)-(%d+)$')}, {string.match(b, '^(%d+)-(%d+)$')}
-  for i = 1, 2 do
-    if #left[i] ~= #right[i] then return #left[i] < #right[i] end
-    if left[i] ~= right[i] then return left[i] < right[i] end
-  end
-  return false
-end
 local function is_unread(stream, id)
   for _, row in ipairs(redis.call('XINFO', 'GROUPS', stream)) do
-    local facts = {}
-    for i = 1, #row, 2 do facts[row[i]] = row[i + 1] end
-    if facts.name == group then return less(facts['last-delivered-id'], id) end
+    local its = facts(row)
+    if its.name == group then return less(its['last-delivered-id'], id) end
   end
   return true
 end
@@ -94,14 +81,6 @@ local function leave(job) -- nobody will begin it where it is
     redis.call('PEXPIRE', KEYS[2], '2592000000')
   end
 end
-local function fields_of(parcel)
-  local values, at, value = {}, 1, nil
-  while at <= #parcel do
-    value, at = struct.unpack('>I4c0', parcel, at)
-    values[#values + 1] = value
-  end
-  return values
-end
 local function cancel(job)
   if job[1] == 'running' then
     note('cancel', '1')
@@ -115,7 +94,7 @@ end
 local function run(job)
   if job[1] ~= 'parked' then return 0 end
   local _, retry = keys_of(job[2])
-  note('at', 'retry ' .. job[2] .. ' ' .. redis.call('XADD', retry, '*', unpack(fields_of(job[4]))))
+  note('at', 'retry ' .. job[2] .. ' ' .. redis.call('XADD', retry, '*', unpack(values_of(job[4], 0))))
   leave(job)
   return 1
 end

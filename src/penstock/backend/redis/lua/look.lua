@@ -7,20 +7,8 @@
 -- Keeps a loss from being passed by in silence: once the group has read on, the server's numbers may show no gap any more.
 -- An entry as old as one that was deleted is no sign of a loss, and is not looked for: a lane of jobs deletes what is done,
 -- and the server would go through all that it keeps of that.
+-- Uses: facts, less
 local group = ARGV[1]
-local function less(a, b) -- as digit strings: doubles lose the low digits of 64-bit ids
-  local left, right = {string.match(a, '^(%d+)-(%d+)$')}, {string.match(b, '^(%d+)-(%d+)$')}
-  for i = 1, 2 do
-    if #left[i] ~= #right[i] then return #left[i] < #right[i] end
-    if left[i] ~= right[i] then return left[i] < right[i] end
-  end
-  return false
-end
-local function facts(row)
-  local found = {}
-  for i = 1, #row, 2 do found[row[i]] = row[i + 1] end
-  return found
-end
 local function look(stream, groups, field, witness)
   local whole = facts(redis.call('XINFO', 'STREAM', stream))
   local first, deleted = whole['recorded-first-entry-id'], whole['max-deleted-entry-id']

@@ -5,16 +5,9 @@
 -- Gives 'moved', 'ahead' (it was there or further), 'other' (not that stream any more), 'forgotten' (no such cursor).
 -- Keeps it from going back in its stream, from passing anything by on another one, and from coming back once removed.
 -- Where it stands behind the stream's last id, the server has fallen back, and it goes back with it.
+-- Uses: facts, less
 local held = redis.call('HGET', KEYS[2], ARGV[1])
 if not held then return 'forgotten' end
-local function less(a, b) -- as digit strings: doubles lose the low digits of 64-bit ids
-  local left, right = {string.match(a, '^(%d+)-(%d+)$')}, {string.match(b, '^(%d+)-(%d+)$')}
-  for i = 1, 2 do
-    if #left[i] ~= #right[i] then return #left[i] < #right[i] end
-    if left[i] ~= right[i] then return left[i] < right[i] end
-  end
-  return false
-end
 local ours, epoch = false, nil
 if redis.call('EXISTS', KEYS[1]) == 0 then return 'other' end
 for _, row in ipairs(redis.call('XINFO', 'GROUPS', KEYS[1])) do
@@ -25,10 +18,7 @@ for _, row in ipairs(ours and redis.call('XINFO', 'CONSUMERS', KEYS[1], ARGV[5])
 end
 if epoch ~= ARGV[3] then return 'other' end
 local function is_lost(id)
-  local facts = redis.call('XINFO', 'STREAM', KEYS[1])
-  for i = 1, #facts, 2 do
-    if facts[i] == 'last-generated-id' then return less(facts[i + 1], id) end
-  end
+  return less(facts(redis.call('XINFO', 'STREAM', KEYS[1]))['last-generated-id'], id)
 end
 local id, of = string.match(held, '^(%d+%-%d+) ?(%x*)')
 -- One that knows no stream yet is no further than the same id of this one.

@@ -8,20 +8,8 @@
 -- Keeps those who read for it from acking what is now delivered anew: without their counters, every settle of theirs looks
 -- at each entry. What was noted of its position moves in the same step, and all else that was noted stays: a group that
 -- vanishes next is made where it was moved to, and what it had missed is told.
+-- Uses: facts, less
 if redis.call('HEXISTS', KEYS[4], 'epoch') == 1 then return 0 end
-local function less(a, b) -- as digit strings: doubles lose the low digits of 64-bit ids
-  local left, right = {string.match(a, '^(%d+)-(%d+)$')}, {string.match(b, '^(%d+)-(%d+)$')}
-  for i = 1, 2 do
-    if #left[i] ~= #right[i] then return #left[i] < #right[i] end
-    if left[i] ~= right[i] then return left[i] < right[i] end
-  end
-  return false
-end
-local function facts(row)
-  local found = {}
-  for i = 1, #row, 2 do found[row[i]] = row[i + 1] end
-  return found
-end
 local text = redis.call('HGET', KEYS[3], ARGV[2]) -- before anything is changed: it may be a key of another type
 local noted, note = pcall(cjson.decode, text or '')
 if not noted or type(note) ~= 'table' then note = {} end

@@ -4,15 +4,8 @@
 -- ARGV  group, '1' to pause or '0' to resume, the control stream's epoch, the entry's id there
 -- Gives 1, or 0 if this entry, or a later one of that stream, was obeyed before.
 -- Keeps somebody who is late from taking back what a later command said: whoever obeys, and when, the last word counts.
+-- Uses: less
 local group, pause, epoch, id = ARGV[1], ARGV[2] == '1', ARGV[3], ARGV[4]
-local function less(a, b) -- as digit strings: doubles lose the low digits of 64-bit ids
-  local left, right = {string.match(a, '^(%d+)-(%d+)$')}, {string.match(b, '^(%d+)-(%d+)$')}
-  for i = 1, 2 do
-    if #left[i] ~= #right[i] then return #left[i] < #right[i] end
-    if left[i] ~= right[i] then return left[i] < right[i] end
-  end
-  return false
-end
 redis.call('SISMEMBER', KEYS[1], group) -- a key of the wrong type must not leave half of it behind
 local of, last = string.match(redis.call('HGET', KEYS[2], group) or '', '^(%x*) (%d+%-%d+)$')
 if of == epoch and not less(last, id) then return 0 end

@@ -6,12 +6,8 @@
 -- Gives where the group stands: id, how many were ever added up to it (-1 if the server has lost count), its consumers,
 -- the entry next to that id on the older side ('' if none is there).
 -- Keeps the first answer: whoever asks again, after whatever crash, is told the same place as long as nobody moved it.
+-- Uses: facts
 local stream, group = KEYS[1], ARGV[1]
-local function facts(row)
-  local found = {}
-  for i = 1, #row, 2 do found[row[i]] = row[i + 1] end
-  return found
-end
 local function stands()
   for _, row in ipairs(redis.call('EXISTS', stream) == 1 and redis.call('XINFO', 'GROUPS', stream) or {}) do
     local found = facts(row)

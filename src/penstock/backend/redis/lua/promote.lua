@@ -12,13 +12,9 @@
 -- Keeps each in exactly one place: it is on the retry stream before it leaves the set, in one step. What cannot be
 -- opened or written goes to the dead letters: it would stop all behind it, and those before it would come twice.
 -- Early, each that waited when the first call came leaves once: what fails again meanwhile, or has not failed, stays.
+-- Uses: must_be, values_of
 local parked, retry, dead = KEYS[1], KEYS[2], KEYS[3]
-for _, key in ipairs({retry, dead}) do
-  local kind = redis.call('TYPE', key).ok
-  if kind ~= 'stream' and kind ~= 'none' then
-    return redis.error_reply('WRONGTYPE ' .. key .. ' is a ' .. kind .. ', not a stream')
-  end
-end
+for _, key in ipairs({retry, dead}) do must_be('stream', key) end
 local prefix, lane, keep = ARGV[6], ARGV[7], ARGV[8]
 local function trail(id, place) -- where to look for a message, for those who know nothing but its id
   if prefix == '' or not id or #id ~= 36 then return end
@@ -26,20 +22,11 @@ local function trail(id, place) -- where to look for a message, for those who kn
   redis.pcall('HSET', record, 'at', place) -- only a hint: whatever it meets must not undo half of what it is a hint to
   redis.pcall('PEXPIRE', record, keep)
 end
-local function open(parcel)
-  local values, at, value = {}, 1, nil
-  while at <= #parcel do
-    value, at = struct.unpack('>I4c0', parcel, at)
-    values[#values + 1] = value
-  end
-  assert(#values > 0 and #values % 2 == 0)
-  return values
-end
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local function failed_before(parcel, began) -- and did not become ready since
   local fine, is_so = pcall(function()
-    local values = open(parcel)
+    local values = values_of(parcel, 0)
     if values[#values - 1] ~= 'penstock-delivery' then return false end
     local record = cjson.decode(values[#values])
     local made_ready = tonumber(string.match(record.retry or '', '^%d+') or 0)
@@ -97,7 +84,7 @@ if #due > 0 then
 end
 for _, parcel in ipairs(due) do
   local fine = pcall(function()
-    local values = open(parcel)
+    local values = values_of(parcel, 0)
     local id = redis.call('XADD', retry, '*', unpack(values))
     trail(values[1] == 'id' and values[2] or values[3] == 'job_id' and values[4], 'retry ' .. lane .. ' ' .. id)
   end)

@@ -6,22 +6,9 @@
 -- Gives how many left the set (-1: the topic does not exist), and when the next one is due in ms from now (-1: none waits).
 -- Keeps each in exactly one place: it is on the topic before it leaves the set, in one step. What cannot be opened or
 -- written goes to the dead letters: it would stop all behind it, and those before it would come twice.
+-- Uses: must_be, values_of
 local later, topic, dead = KEYS[1], KEYS[2], KEYS[3]
-for _, key in ipairs({topic, dead}) do
-  local kind = redis.call('TYPE', key).ok
-  if kind ~= 'stream' and kind ~= 'none' then
-    return redis.error_reply('WRONGTYPE ' .. key .. ' is a ' .. kind .. ', not a stream')
-  end
-end
-local function open(member)
-  local values, at, value = {}, 1 + ARGV[3], nil
-  while at <= #member do
-    value, at = struct.unpack('>I4c0', member, at)
-    values[#values + 1] = value
-  end
-  assert(#values > 0 and #values % 2 == 0)
-  return values
-end
+for _, key in ipairs({topic, dead}) do must_be('stream', key) end
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local due, bytes, page, most = {}, 0, 1, tonumber(ARGV[2])
@@ -38,7 +25,7 @@ while #due < most and bytes <= 1048576 do
 end
 if #due > 0 and ARGV[1] ~= '1' and redis.call('EXISTS', topic) == 0 then return {-1, 0} end
 for _, member in ipairs(due) do
-  local fine = pcall(function() redis.call('XADD', topic, '*', unpack(open(member))) end)
+  local fine = pcall(function() redis.call('XADD', topic, '*', unpack(values_of(member, ARGV[3]))) end)
   if not fine then redis.call('XADD', dead, '*', ARGV[4], ARGV[5], ARGV[6], member) end
 end
 -- By rank: the due ones were the lowest scores when this step began, and nothing has come between.

@@ -5,13 +5,9 @@
 -- Gives one pair per message: '' and 0, or, if it was published before, its entry id ('' if that was for later) and 1.
 -- Nothing at all: the topic does not exist.
 -- Keeps a message from being put aside twice inside its window: the look-up, the writing and the note are one step.
+-- Uses: must_be
 local later, topic = KEYS[1], KEYS[2]
-for i, right in ipairs({'zset', 'stream'}) do
-  local kind = redis.call('TYPE', KEYS[i]).ok
-  if kind ~= right and kind ~= 'none' then
-    return redis.error_reply('WRONGTYPE ' .. KEYS[i] .. ' is a ' .. kind .. ', not a ' .. right)
-  end
-end
+for i, right in ipairs({'zset', 'stream'}) do must_be(right, KEYS[i]) end
 if ARGV[1] ~= '1' and redis.call('EXISTS', topic) == 0 then return {} end
 local known = {}
 for i = 3, #KEYS do -- read every key before the first write: one of the wrong type must not leave half a batch behind

@@ -5,11 +5,9 @@
 -- Gives one string per message: its entry id; '=' and the id if it was there already, or '=' alone if that was for later;
 -- '' if the stream does not exist.
 -- Keeps a message from being written twice inside its window: the look-up, the append and the note are one step.
+-- Uses: must_be
 local stream, window, create = KEYS[1], ARGV[1], ARGV[2] == '1'
-local kind = redis.call('TYPE', stream).ok
-if kind ~= 'stream' and kind ~= 'none' then
-  return redis.error_reply('WRONGTYPE ' .. stream .. ' is a ' .. kind .. ', not a stream')
-end
+must_be('stream', stream)
 local known = {}
 for i = 2, #KEYS do -- read every key before the first write: one of the wrong type must not leave half a batch behind
   known[KEYS[i]] = redis.call('GET', KEYS[i]) or nil

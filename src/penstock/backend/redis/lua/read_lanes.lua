@@ -9,6 +9,7 @@
 -- Keeps everything it took in its answer: what is wrong with one stream does not hide what another one gave. What was
 -- recalled before anybody read it is acked on the way, so many in one call. Limits are counted in the same step as what they
 -- limit.
+-- Uses: facts
 local group, me, left = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local limit, interval, burst = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
 local lanes, recalled, rate = (#KEYS - 2) / 2, KEYS[#KEYS - 1], KEYS[#KEYS]
@@ -79,9 +80,8 @@ if taken == 0 and wait == 0 and (limit > 0 or interval > 0) then
     last[i] = '0-0'
     local rows = redis.pcall('XINFO', 'GROUPS', KEYS[i])
     for _, row in ipairs(rows.err and {} or rows) do
-      local facts = {}
-      for k = 1, #row, 2 do facts[row[k]] = row[k + 1] end
-      if facts.name == group then last[i] = facts['last-delivered-id'] end
+      local its = facts(row)
+      if its.name == group then last[i] = its['last-delivered-id'] end
     end
   end
 end

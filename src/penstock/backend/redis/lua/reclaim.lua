@@ -10,24 +10,16 @@
 -- Keeps every theft counted: the victim's counter rises in the same step, so that its settle will look before it acts.
 -- What a group that was moved back will be given again is left to whoever reads: reading takes it over and counts nothing.
 -- On the way it drops a few start-marks of entries that are not pending any more, for nobody else would.
+-- Uses: facts, less
 local stream, group, me, idle = KEYS[1], ARGV[1], ARGV[2], tonumber(ARGV[4])
 local most, look = tonumber(ARGV[6]), tonumber(ARGV[7])
 local room, own_idle = tonumber(ARGV[9]), math.max(idle, tonumber(ARGV[10]))
 local HANDED_BACK = 300 * 86400000
 local running = {}
 for i = 11, #ARGV do running[ARGV[i]] = true end
-local function less(a, b) -- as digit strings: doubles lose the low digits of 64-bit ids
-  local left, right = {string.match(a, '^(%d+)-(%d+)$')}, {string.match(b, '^(%d+)-(%d+)$')}
-  for i = 1, 2 do
-    if #left[i] ~= #right[i] then return #left[i] < #right[i] end
-    if left[i] ~= right[i] then return left[i] < right[i] end
-  end
-  return false
-end
 local function read_upto()
   for _, row in ipairs(redis.call('XINFO', 'GROUPS', stream)) do
-    local found = {}
-    for i = 1, #row, 2 do found[row[i]] = row[i + 1] end
+    local found = facts(row)
     if found.name == group then return found['last-delivered-id'] end
   end
 end

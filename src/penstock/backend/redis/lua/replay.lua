@@ -8,13 +8,9 @@
 -- Keeps every letter in exactly one place: the copy, of the stored bytes themselves unless others are given, is on the
 -- retry stream before the letter is deleted, in one step. One that cannot be written stays what it is and harms no other.
 -- The group is noted, so that whoever looks for what waits finds it though the group was removed.
+-- Uses: must_be
 local dead, retry, group = KEYS[1], KEYS[2], ARGV[1]
-for _, key in ipairs({dead, retry}) do
-  local kind = redis.call('TYPE', key).ok
-  if kind ~= 'stream' and kind ~= 'none' then
-    return redis.error_reply('WRONGTYPE ' .. key .. ' is a ' .. kind .. ', not a stream')
-  end
-end
+for _, key in ipairs({dead, retry}) do must_be('stream', key) end
 local prefix, lane, keep = ARGV[3], ARGV[4], ARGV[5]
 local function trail(id, place) -- where to look for a message, for those who know nothing but its id
   if prefix == '' or not id or #id ~= 36 then return end

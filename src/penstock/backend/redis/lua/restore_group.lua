@@ -7,6 +7,7 @@
 -- Keeps entries from being skipped: on another stream, or without a look, it starts at the beginning. Of a group that was
 -- removed with its note, what the caller saw counts. Those who read for the earlier group are fenced: without their
 -- counters, every settle of theirs looks at each entry.
+-- Uses: facts
 local stream, group = KEYS[1], ARGV[1]
 local text = redis.call('HGET', KEYS[3], ARGV[2])
 local noted, note = pcall(cjson.decode, text or '')
@@ -17,8 +18,7 @@ elseif not noted or type(note) ~= 'table' then
 end
 local stands, held = nil, 0
 for _, row in ipairs(redis.call('EXISTS', stream) == 1 and redis.call('XINFO', 'GROUPS', stream) or {}) do
-  local found = {}
-  for i = 1, #row, 2 do found[row[i]] = row[i + 1] end
+  local found = facts(row)
   if found.name == group then
     stands = found['last-delivered-id']
   elseif found.name == ARGV[4] and note.epoch then

@@ -5,10 +5,8 @@
 --       long they last in ms; then one parcel per message
 -- Gives when they are due, in ms since 1970.
 -- Keeps a message from being there twice when the call is sent again: its parcel is its name in the set.
-local kind = redis.call('TYPE', KEYS[1]).ok
-if kind ~= 'zset' and kind ~= 'none' then
-  return redis.error_reply('WRONGTYPE ' .. KEYS[1] .. ' is a ' .. kind .. ', not a zset')
-end
+-- Uses: must_be
+must_be('zset', KEYS[1])
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local due = string.format('%.0f', ARGV[1] == 'in' and now + ARGV[2] or tonumber(ARGV[2]))

@@ -4,20 +4,12 @@
 -- ARGV  group, entry id, how many entries were ever added up to it, the stream's epoch, the name of our own group
 -- Gives 'ok', 'ahead' (it was there or further), 'shared' (somebody reads with the group), 'other' (not that stream).
 -- Keeps it from going back, and from passing anything by on another stream of that name.
+-- Uses: facts, less
 local stream, group = KEYS[1], ARGV[1]
 if redis.call('EXISTS', stream) == 0 then return 'other' end
-local function less(a, b) -- as digit strings: doubles lose the low digits of 64-bit ids
-  local left, right = {string.match(a, '^(%d+)-(%d+)$')}, {string.match(b, '^(%d+)-(%d+)$')}
-  for i = 1, 2 do
-    if #left[i] ~= #right[i] then return #left[i] < #right[i] end
-    if left[i] ~= right[i] then return left[i] < right[i] end
-  end
-  return false
-end
 local known, theirs = {}, nil
 for _, row in ipairs(redis.call('XINFO', 'GROUPS', stream)) do
-  local found = {}
-  for i = 1, #row, 2 do found[row[i]] = row[i + 1] end
+  local found = facts(row)
   known[found.name] = found
 end
 local held = false

@@ -8,12 +8,10 @@
 -- hold, and the ids of those gone that others may have held.
 -- Keeps a consumer that was robbed from acking what another one is working on. If nothing was taken since before these
 -- were read, all of them are ours; else each is looked up.
+-- Uses: must_be
 local stream, group, me, starts, is_retry = KEYS[1], ARGV[1], ARGV[2], KEYS[4], ARGV[4] == 'retry'
 if starts then
-  local kind = redis.call('TYPE', starts).ok
-  if kind ~= 'hash' and kind ~= 'none' then
-    return redis.error_reply('WRONGTYPE ' .. starts .. ' is a ' .. kind .. ', not a hash')
-  end
+  must_be('hash', starts)
 end
 local counter = redis.call('HGET', KEYS[2], me) or ''
 local mine, unclear, fenced = {}, {}, {}

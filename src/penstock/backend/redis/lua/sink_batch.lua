@@ -8,11 +8,9 @@
 -- Gives how many rows were appended; 'done'; {'ahead', batch} if a newer batch is done; 'missing' if there is no such
 -- stream.
 -- Keeps every id once in its batch, in any order and by any number of writers, until the batch is done and after.
+-- Uses: must_be
 local stream, fence, ids = KEYS[1], KEYS[2], KEYS[3]
-local kind = redis.call('TYPE', stream).ok
-if kind ~= 'stream' and kind ~= 'none' then
-  return redis.error_reply('WRONGTYPE ' .. stream .. ' is a ' .. kind .. ', not a stream')
-end
+local kind = must_be('stream', stream)
 if kind == 'none' and ARGV[3] ~= '1' then return 'missing' end
 local done, batch = string.match(redis.call('HGET', fence, 'done') or '', '^%d+'), tonumber(ARGV[1])
 if done and tonumber(done) > batch then return {'ahead', done} end

@@ -5,26 +5,13 @@
 -- Gives how many rows were appended; 'missing' if there is no such stream; or, for the first row that cannot be placed
 -- and with nothing written, {'absent', id} (the stream is past it and lacks it) or {'other', id} (another row has it).
 -- Keeps a row from being written twice or dropped: an id that is not new must hold the very same row.
+-- Uses: facts, less, must_be
 local stream = KEYS[1]
-local kind = redis.call('TYPE', stream).ok
-if kind ~= 'stream' and kind ~= 'none' then
-  return redis.error_reply('WRONGTYPE ' .. stream .. ' is a ' .. kind .. ', not a stream')
-end
+local kind = must_be('stream', stream)
 if kind == 'none' and ARGV[1] ~= '1' then return 'missing' end
 local newest = '0-0'
 if kind == 'stream' then
-  local facts = redis.call('XINFO', 'STREAM', stream)
-  for i = 1, #facts, 2 do
-    if facts[i] == 'last-generated-id' then newest = facts[i + 1] end
-  end
-end
-local function less(a, b) -- as digit strings: doubles lose the low digits of 64-bit ids
-  local left, right = {string.match(a, '^0*(%d+)-0*(%d+)$')}, {string.match(b, '^0*(%d+)-0*(%d+)$')}
-  for i = 1, 2 do
-    if #left[i] ~= #right[i] then return #left[i] < #right[i] end
-    if left[i] ~= right[i] then return left[i] < right[i] end
-  end
-  return false
+  newest = facts(redis.call('XINFO', 'STREAM', stream))['last-generated-id']
 end
 local function differs(fields, first, count)
   if #fields ~= count then return true end

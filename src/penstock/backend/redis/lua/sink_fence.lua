@@ -6,11 +6,9 @@
 --       how many fields and values it has, and these
 -- Gives 'ok', 'done', 'fenced', {'ahead', batch} if a newer batch is done, or 'missing' if there is no such stream.
 -- Keeps rows and fence together: the value says how many rows of the part are in the stream, at any moment.
+-- Uses: must_be
 local stream, fence, part = KEYS[1], KEYS[2], ARGV[1]
-local kind = redis.call('TYPE', stream).ok
-if kind ~= 'stream' and kind ~= 'none' then
-  return redis.error_reply('WRONGTYPE ' .. stream .. ' is a ' .. kind .. ', not a stream')
-end
+local kind = must_be('stream', stream)
 if kind == 'none' and ARGV[6] ~= '1' then return 'missing' end
 local held = redis.call('HMGET', fence, 'done', part)
 local done, batch = string.match(held[1] or '', '^%d+'), tonumber(ARGV[2])

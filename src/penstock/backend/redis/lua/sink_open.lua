@@ -6,6 +6,7 @@
 -- Keeps rows out unless the batch is not done, the fence holds the value and no id is known. A command that fails does
 -- not stop a transaction, so each XADD is made to fail: behind the last possible id there is none. Nobody else sees
 -- that. Whatever fails on the way to letting them in closes, because an error here would let them in.
+-- Uses: facts
 local stream, valve, fence, ids = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local kind = redis.call('TYPE', stream).ok
 redis.pcall('DEL', valve) -- it is not there, unless a sink_note could not delete it
@@ -32,10 +33,8 @@ if kind == 'none' then
   redis.call('DEL', stream)
   redis.call('HSET', valve, 'state', 'absent') -- what the rows make of it is deleted again
 else
-  local facts = redis.call('XINFO', 'STREAM', stream)
-  for i = 1, #facts, 2 do
-    if facts[i] == 'last-generated-id' then redis.call('HSET', valve, 'state', 'closed', 'was', facts[i + 1]) end
-  end
+  local was = facts(redis.call('XINFO', 'STREAM', stream))['last-generated-id']
+  redis.call('HSET', valve, 'state', 'closed', 'was', was)
   redis.call('HGET', valve, 'state')
   redis.call('XSETID', stream, '18446744073709551615-18446744073709551615')
 end

@@ -5,6 +5,7 @@
 -- Gives 1 or 0.
 -- Keeps them from failing half way: between rows and their note, or with the stream closed. Changes nothing: the valve
 -- is a key that is there only within a script or a transaction, and the stream gets the last id that it has.
+-- Uses: facts
 local stream, valve = KEYS[1], KEYS[2]
 local function may(...)
   local reply = redis.pcall(...)
@@ -20,9 +21,6 @@ redis.call('DEL', valve)
 if kind ~= 'stream' and kind ~= 'none' then return 1 end
 if not may('XINFO', 'STREAM', stream) or not may('XLEN', stream) then return 0 end
 if kind == 'stream' then
-  local facts = redis.call('XINFO', 'STREAM', stream)
-  for i = 1, #facts, 2 do
-    if facts[i] == 'last-generated-id' then last = facts[i + 1] end
-  end
+  last = facts(redis.call('XINFO', 'STREAM', stream))['last-generated-id']
 end
 return may('XSETID', stream, last) and 1 or 0

@@ -9,11 +9,9 @@
 -- reader began, how often the reader was unsubscribed}, {'lost', current token}, {'ended'}, or {'shared'} if consumers read with that group.
 -- Keeps a reader from passing by anything in silence: what is noted beside the stream outlives it, so on another stream
 -- of that name the position is still the one in the old stream, which the caller can tell from the epoch.
+-- Uses: facts, less, must_be
 local stream, group = KEYS[1], ARGV[1]
-local kind = redis.call('TYPE', stream).ok
-if kind ~= 'stream' and kind ~= 'none' then
-  return redis.error_reply('WRONGTYPE ' .. stream .. ' is a ' .. kind .. ', not a stream')
-end
+must_be('stream', stream)
 local turn = redis.call(
   'HMGET', KEYS[2], 'token', 'holder', 'generation', 'at', 'count', 'epoch', 'crashed', 'head', 'failed', 'told',
   'snapshot'
@@ -21,19 +19,6 @@ local turn = redis.call(
 if turn[1] ~= ARGV[2] or not turn[2] then return {'lost', turn[1] or ''} end
 local unsubscribed = tonumber(turn[3] or 0)
 if unsubscribed > tonumber(ARGV[7]) then return {'ended'} end -- fewer: the server has lost its memory, nobody ended it
-local function less(a, b) -- as digit strings: doubles lose the low digits of 64-bit ids
-  local left, right = {string.match(a, '^(%d+)-(%d+)$')}, {string.match(b, '^(%d+)-(%d+)$')}
-  for i = 1, 2 do
-    if #left[i] ~= #right[i] then return #left[i] < #right[i] end
-    if left[i] ~= right[i] then return left[i] < right[i] end
-  end
-  return false
-end
-local function facts(row)
-  local found = {}
-  for i = 1, #row, 2 do found[row[i]] = row[i + 1] end
-  return found
-end
 local function find()
   local theirs, ours, epoch
   for _, row in ipairs(redis.call('EXISTS', stream) == 1 and redis.call('XINFO', 'GROUPS', stream) or {}) do

@@ -7,13 +7,9 @@
 -- given, highest id deleted, length, how many were ever added, 1 if the entry of that id is there; and the entries, if
 -- wanted.
 -- Keeps one moment: from numbers of two moments a loss can seem to be none, or none a loss.
+-- Uses: facts
 local stream = KEYS[1]
 if redis.call('EXISTS', stream) == 0 then return {} end
-local function facts(row)
-  local found = {}
-  for i = 1, #row, 2 do found[row[i]] = row[i + 1] end
-  return found
-end
 local ours, epoch
 for _, row in ipairs(redis.call('XINFO', 'GROUPS', stream)) do
   if facts(row).name == ARGV[1] then ours = true end

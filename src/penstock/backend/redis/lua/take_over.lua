@@ -6,19 +6,15 @@
 --       fields and values (or one parcel), these
 -- Gives per job: 1 it was moved, 2 it was moved before and is off the list now, 0 it is not there, -1 its record changed, or is gone.
 -- Keeps each job in exactly one of both queues: it is written here before it leaves there, in one step.
+-- Uses: must_be
 local source, tally, name, lanes = KEYS[1], KEYS[2], ARGV[1], tonumber(ARGV[2])
-local function check(key, right)
-  local kind = redis.call('TYPE', key).ok
-  if kind ~= right and kind ~= 'none' then error({err = 'WRONGTYPE ' .. key .. ' is a ' .. kind .. ', not a ' .. right}) end
-  return kind
-end
 local is_list = redis.call('TYPE', source).ok == 'list'
-if not is_list then check(source, 'zset') end
-check(tally, 'hash')
+if not is_list then must_be('zset', source) end
+must_be('hash', tally)
 for i = 0, lanes - 1 do
-  check(KEYS[3 + 3 * i], 'stream')
-  check(KEYS[4 + 3 * i], 'zset')
-  check(KEYS[5 + 3 * i], 'stream')
+  must_be('stream', KEYS[3 + 3 * i])
+  must_be('zset', KEYS[4 + 3 * i])
+  must_be('stream', KEYS[5 + 3 * i])
 end
 local function is_there(member)
   if is_list then return redis.call('LPOS', source, member) end

@@ -7,20 +7,9 @@
 -- name of that; how many entries were dropped.
 -- Keeps what anybody may still need: the horizon and the trimming are one step, so no group can appear in between. The
 -- count is taken in the same step too: those who trim beside each other drop what is too many once.
+-- Uses: facts, less
 local stream, floor, most = KEYS[1], ARGV[1], tonumber(ARGV[2])
 local settled, pin, name = nil, '', '' -- up to there everybody is done
-local function parts(id)
-  local ms, seq = string.match(id, '^0*(%d+)-0*(%d+)$')
-  return {ms, seq}
-end
-local function less(a, b) -- as digit strings: doubles lose the low digits of 64-bit ids
-  local left, right = parts(a), parts(b)
-  for i = 1, 2 do
-    if #left[i] ~= #right[i] then return #left[i] < #right[i] end
-    if left[i] ~= right[i] then return left[i] < right[i] end
-  end
-  return false
-end
 local function hold(id, kind, of)
   if not settled or less(id, settled) then settled, pin, name = id, kind, of end
 end
@@ -34,9 +23,8 @@ local function is_epoch(token)
   end
   return epochs['epoch-' .. token]
 end
-for _, facts in ipairs(redis.call('XINFO', 'GROUPS', stream)) do
-  local group = {}
-  for i = 1, #facts, 2 do group[facts[i]] = facts[i + 1] end
+for _, row in ipairs(redis.call('XINFO', 'GROUPS', stream)) do
+  local group = facts(row)
   -- Ours stands at the largest id. If another program has a group of that name, it needs what it has not read.
   if group['name'] ~= ARGV[3] or group['last-delivered-id'] ~= '18446744073709551615-18446744073709551615' then
     -- Both: a group that was moved back is to be given entries before the oldest one that it holds.

@@ -6,13 +6,9 @@
 --       is put aside, its parcel
 -- Gives 1 and its entry id, or when it is due; or 0 and the note as it is.
 -- Keeps two callers from both standing for it: the look, the writing and the note are one step.
+-- Uses: must_be
 local lock, stream, parked, record = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-for i, right in ipairs({'string', 'stream', 'zset', 'hash'}) do
-  local kind = redis.call('TYPE', KEYS[i]).ok
-  if kind ~= right and kind ~= 'none' then
-    return redis.error_reply('WRONGTYPE ' .. KEYS[i] .. ' is a ' .. kind .. ', not a ' .. right)
-  end
-end
+for i, right in ipairs({'string', 'stream', 'zset', 'hash'}) do must_be(right, KEYS[i]) end
 local known = redis.call('GET', lock) or ''
 if known ~= ARGV[1] then return {0, known} end
 local where, life = nil, tonumber(ARGV[3])

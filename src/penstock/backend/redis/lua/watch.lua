@@ -8,20 +8,8 @@
 -- server lost an entry that was there, that one and the newest before it that is there (0-0: none).
 -- Keeps each loss from being told twice: what is missed is counted as read in the same step, by the server's own counter.
 -- A call that is sent again with its token is told once more what the first one found.
+-- Uses: facts, less
 local stream, group = KEYS[1], ARGV[1]
-local function less(a, b) -- as digit strings: doubles lose the low digits of 64-bit ids
-  local left, right = {string.match(a, '^(%d+)-(%d+)$')}, {string.match(b, '^(%d+)-(%d+)$')}
-  for i = 1, 2 do
-    if #left[i] ~= #right[i] then return #left[i] < #right[i] end
-    if left[i] ~= right[i] then return left[i] < right[i] end
-  end
-  return false
-end
-local function facts(row)
-  local found = {}
-  for i = 1, #row, 2 do found[row[i]] = row[i + 1] end
-  return found
-end
 local function listed(found)
   local flat = {}
   for name, value in pairs(found) do
