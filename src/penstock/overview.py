@@ -26,6 +26,7 @@ __all__ = [
     "TopicView",
     "age_of",
     "group_missing",
+    "lag_at",
     "lag_of",
     "resembling",
     "view",
@@ -199,9 +200,7 @@ def _group(group: GroupFacts) -> GroupView:
     return GroupView(
         name=group.name,
         topic=topic.topic,
-        lag=lag_of(
-            group.topic, group.last_delivered, group.entries_read, group.next_id, counts_right=group.counts_right
-        ),
+        lag=lag_of(group),
         oldest_unsettled=oldest_unsettled(group),
         pending=group.pending + group.retrying,
         parked=group.parked,
@@ -223,13 +222,17 @@ def oldest_unsettled(group: GroupFacts) -> timedelta | None:
     return max(ages, default=None)
 
 
-def lag_of(
-    topic: TopicFacts, last_delivered: str, entries_read: int | None, next_id: str | None, *, counts_right: bool = False
-) -> Lag:
-    """How far a group is behind. Exact where the server's numbers prove it, whatever the server itself calls lag.
+def lag_of(group: GroupFacts) -> Lag:
+    """How far a group is behind. Exact where the server's numbers prove it, whatever the server itself calls lag."""
+    topic = group.topic
+    proved = group.counts_right or (topic.entries_added == topic.length and not group.may_count_less)
+    return lag_at(topic, group.last_delivered, group.entries_read, group.next_id, proved=proved)
 
-    The topic is as it stood at the moment when the group was seen; the other arguments are those of `GroupFacts`.
-    """
+
+def lag_at(
+    topic: TopicFacts, last_delivered: str, entries_read: int | None, next_id: str | None, *, proved: bool
+) -> Lag:
+    """The same, of a group that is known by so much. `proved`: its count is right, if the server has not lost it."""
     if next_id is None or topic.first_id is None:
         return Lag("exact", 0, 0.0)
     age = age_of(next_id, topic.now)
@@ -245,7 +248,6 @@ def lag_of(
     if position(topic.max_deleted) > last:
         # At least one of those that the server still counts was deleted.
         return Lag("estimated", max(1, min(left - 1, topic.length - 1)), seconds)
-    proved = counts_right or topic.entries_added == topic.length
     if proved and left < topic.length:
         return Lag("exact", left, seconds)
     return Lag("estimated", min(left, topic.length - 1), seconds)

@@ -139,6 +139,19 @@ def test_a_reset_is_tried_first_and_says_what_comes_again(
     assert position() == orders[1]
 
 
+def test_a_reset_says_when_it_goes_too_far_back_to_be_counted(
+    penstock: CommandLine, orders: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("looking", "group_change"):
+        monkeypatch.setattr(f"penstock.cli.{module}.MOST_COUNTED", 3)
+    told = {
+        to: penstock("group", "reset", "orders", "billing", "--to", to, "--yes").err for to in (orders[1], orders[7])
+    }
+    assert told == {orders[1]: told[orders[1]], orders[7]: ""}
+    assert "more than 3 entries lie behind that" in told[orders[1]]
+    assert penstock("group", "reset", "orders", "billing", "--to", "earliest", "--yes").err == ""
+
+
 async def test_a_worker_that_runs_is_given_everything_again_and_misses_nothing(penstock: CommandLine) -> None:
     seen: list[int] = []
     wrong: list[Event] = []

@@ -272,6 +272,7 @@ async def test_what_a_group_missed_before_it_was_moved_is_told_after(
 ) -> None:
     ids = await fill(backend, topic, 10)
     await backend.create_group(topic, "g")
+    await backend.watch(topic, "g")
     await backend.settle(topic, "g", "a", done=await backend.read_new(topic, "g", "a", 2, NOW))
     await backend.watch(topic, "g")
     admin.xtrim(topic, maxlen=5, approximate=False)
@@ -279,6 +280,20 @@ async def test_what_a_group_missed_before_it_was_moved_is_told_after(
         await backend.move_group(topic, "g", place)
     assert (await backend.watch(topic, "g")).missed == 3
     assert (await backend.watch(topic, "g")).missed == 0
+
+
+@pytest.mark.parametrize("place", ["0-0", "$"])
+async def test_what_a_group_missed_of_a_topic_that_was_emptied_is_told_after_it_was_moved(
+    backend: RedisBackend, topic: str, admin: redis.Redis, place: str
+) -> None:
+    await fill(backend, topic, 10)
+    await backend.create_group(topic, "g")
+    await backend.watch(topic, "g")
+    await backend.settle(topic, "g", "a", done=await backend.read_new(topic, "g", "a", 2, NOW))
+    await backend.watch(topic, "g")
+    admin.xtrim(topic, maxlen=0, approximate=False)
+    await backend.move_group(topic, "g", place)
+    assert (await backend.watch(topic, "g")).missed == 8
 
 
 async def test_what_was_deleted_after_it_was_read_is_no_loss_to_a_group_that_is_moved_back(
@@ -322,3 +337,15 @@ async def test_what_a_group_that_was_moved_back_will_be_given_again_is_not_taken
     assert [entry.id for entry in theirs] == ids[1:]
     assert [entry.id for entry in await backend.reclaim_idle(topic, "g", "a", NOW, 10)] == ids
     assert await backend.settle(topic, "g", "b", done=theirs) == Settled(0, 0, tuple(ids[1:]))
+
+
+async def test_what_nobody_will_be_given_again_behind_a_group_that_was_moved_back_is_taken_over(
+    backend: RedisBackend, topic: str, admin: redis.Redis
+) -> None:
+    ids = await fill(backend, topic, 3)
+    await backend.create_group(topic, "g")
+    await backend.read_new(topic, "g", "gone", 3, NOW)
+    await backend.move_group(topic, "g", ids[0])
+    admin.xdel(topic, ids[2])
+    assert [entry.id for entry in await backend.read_new(topic, "g", "b", 10, NOW)] == ids[1:2]
+    assert ids[2] in [entry.id for entry in await backend.reclaim_idle(topic, "g", "a", NOW, 10)]

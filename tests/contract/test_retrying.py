@@ -293,6 +293,31 @@ async def test_a_step_takes_as_long_however_many_large_ones_wait(
     assert many < 5 * few, "it would copy all that wait, to move two of them"
 
 
+@pytest.mark.parametrize("kind", ["parked", "later"])
+async def test_a_step_copies_few_large_ones_behind_many_small_ones(
+    backend: RedisBackend, topic: str, admin: "redis.Redis", kind: str
+) -> None:
+    """What a step moves is bounded by bytes; what it copies on the way must be, too."""
+    for bodies in (["x"] * 63, ["x" * 900_000] * 80):
+        messages = [Message(body) for body in bodies]
+        if kind == "parked":
+            await backend.schedule(topic, "g", messages, delay=NOW)
+        else:
+            await backend.publish_later(topic, messages, delay=timedelta(milliseconds=1))
+        await asyncio.sleep(0.002)  # those that are due in the same millisecond lie in the order of their bytes
+    with admin.monitor() as monitor:
+        promoted, _ = await (backend.promote(topic, "g") if kind == "parked" else backend.promote_later(topic))
+        admin.echo("done")
+        looks = []
+        for line in monitor.listen():
+            if line["command"].startswith("ECHO"):
+                break
+            if line["command"].startswith(("ZRANGE", "zrange")) and "LIMIT" in line["command"]:
+                looks.append(int(line["command"].split()[-2 if kind == "parked" else -1]))
+    assert promoted == 65
+    assert max(looks) <= 10, "so many at most are copied, to move two of them"
+
+
 async def test_concurrent_promoters_move_each_delivery_once(
     backend: RedisBackend, topic: str, admin: "redis.Redis"
 ) -> None:

@@ -197,6 +197,7 @@ async def test_a_lag_that_cannot_be_proved_says_so(
 async def test_a_lag_is_not_called_exact_after_the_next_unread_entry_was_deleted_and_passed_by(
     backend: RedisBackend, topic: str, group: str, admin: "redis.Redis"
 ) -> None:
+    await backend.watch(topic, group)
     ids = await publish(backend, topic, 10)
     await backend.read_new(topic, group, "c", 4, NOW)
     assert (await backend.watch(topic, group)).lag_exact

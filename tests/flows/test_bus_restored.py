@@ -7,6 +7,7 @@ import pytest
 
 from penstock import Bus, Delivery, events
 from penstock.backend import keys
+from penstock.backend.facts import position
 from tests.support.stage import Stage
 
 BOTH = pytest.mark.parametrize("server", ["valkey", "redis"], indirect=True)
@@ -63,6 +64,25 @@ async def test_a_group_that_was_moved_and_destroyed_goes_on_where_it_was_moved_t
     assert seen == [1, 2, 3, 2, 3, 4]
     assert [one.same_epoch for one in stage.told(events.GroupRestored)] == [True]
     assert stage.told(events.Lost) == []
+
+
+@BOTH
+@pytest.mark.parametrize("place", [0, 7, 9])
+async def test_what_was_trimmed_before_a_group_was_moved_is_told_with_the_range_in_which_it_was(
+    stage: Stage, place: int
+) -> None:
+    bus = stage.bus()
+    noting(bus)
+    await handled_and_noted(stage, bus, 1, 2)
+    ids = [str(receipt.entry_id) for receipt in await bus.publish_many([{"n": n} for n in range(8)])]
+    stage.admin.xtrim(stage.topic, maxlen=5, approximate=False)
+    await stage.app.backend.move_group(stage.topic, "g", ids[place - 2] if place else "0-0")
+    async with stage.running(bus):
+        await stage.settled()
+    (lost,) = stage.told(events.Lost)
+    assert lost.count == 3
+    assert position(lost.first) <= position(ids[0])
+    assert position(ids[2]) <= position(lost.last)
 
 
 @BOTH

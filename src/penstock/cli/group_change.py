@@ -15,6 +15,7 @@ from penstock.cli.group import all_held
 from penstock.cli.looking import MOST_COUNTED, count_behind, counted_text, group_there, refuse_if_read
 from penstock.cli.moments import Span
 from penstock.cli.places import Place, id_in
+from penstock.cli.saying import warn
 from penstock.cli.servers import HERE, At, ask
 from penstock.cli.shown import span_text
 from penstock.cli.standing import lag_text
@@ -76,8 +77,12 @@ async def _reset(
             only_tried(f"leave out {count}: {way}")
         held = "those that workers hold now, even if they settle them meanwhile"
         only_tried(f"redeliver {count}: {way}", f"redeliver also {held}")
-    await app.backend.move_group(topic, group, place, await _read_upto(app, topic, place))
+    read = await _read_upto(app, topic, place)
+    await app.backend.move_group(topic, group, place, read)
     print(f"Group {group!r} of {topic!r} was at {found.last_delivered}, and goes on behind {place}")
+    if read is None and there > (0, 0):
+        unknown = "how many is known once the group has caught up, and what others trim meanwhile is not told"
+        warn(f"more than {MOST_COUNTED:,} entries lie behind that: {unknown}")
 
 
 async def _read_upto(app: "Penstock", topic: str, place: str) -> int | None:

@@ -227,10 +227,7 @@ def starved(case: GroupCase) -> Iterator[Finding]:
 
 def behind(case: GroupCase) -> Iterator[Finding]:
     """Nothing is broken: there is more to do than is being done."""
-    lag = lag_of(
-        case.topic, case.facts.last_delivered, case.facts.entries_read, case.facts.next_id,
-        counts_right=case.facts.counts_right,
-    )  # fmt: skip
+    lag = lag_of(case.facts)
     late = lag.seconds is not None and timedelta(seconds=lag.seconds) > case.patience.quiet
     if case.is_at_work and not case.facts.paused and late and not case.above:
         yield Finding.of(
@@ -271,8 +268,7 @@ def _age(id: str, case: GroupCase) -> timedelta:
 def _backlog(group: str, lane: TopicFacts) -> int:
     for facts in lane.groups:
         if facts.name == group and (facts.next_id or facts.ready):
-            lag = lag_of(lane, facts.last_delivered, facts.entries_read, facts.next_id, counts_right=facts.counts_right)
-            return max(1, (lag.messages or 0) + facts.ready)
+            return max(1, (lag_of(facts).messages or 0) + facts.ready)
     return 0
 
 

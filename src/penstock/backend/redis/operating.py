@@ -46,8 +46,6 @@ class Operating(Verbs):
         if read is not None:
             whole_number("read", read, least=0)
         field = keys.note_field(topic, group)
-        # Counts what it has missed up to now: once it is moved, the server's numbers show no gap any more.
-        await self._links.repeatable_script(doing, load("look"), [topic, keys.groups(topic)], group, field, "")
         args = (group, field, start_id, "" if read is None else read, keys.OWN_GROUP)
         moved = await self._links.repeatable_script(doing, load("move_group"), names, *args)
         if isinstance(moved, bytes):

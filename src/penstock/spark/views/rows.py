@@ -9,7 +9,7 @@ from penstock.backend.facts import TopicFacts
 from penstock.backend.letter_pages import facts_of, letter_pages
 from penstock.backend.parcel import split_record, unpack_fields
 from penstock.message.times import moment
-from penstock.overview import lag_of
+from penstock.overview import lag_at
 from penstock.spark.connection.driver_link import Line, pairs
 
 Row: TypeAlias = dict[str, Any]
@@ -154,7 +154,7 @@ def _lag(line: Line, topic: str, seen: TopicFacts, group: Mapping[str, Any]) -> 
     last = group["last-delivered-id"]
     unread = line.command(f"cannot look into {topic!r}", "XRANGE", topic, f"({last}", "+", "COUNT", 1)
     next_id = unread[0][0].decode() if unread else None
-    found = lag_of(seen, last, group["entries-read"], next_id)
+    found = lag_at(seen, last, group["entries-read"], next_id, proved=seen.entries_added == seen.length)
     return found.messages, found.state
 
 

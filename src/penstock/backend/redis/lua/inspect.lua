@@ -8,7 +8,7 @@
 -- large; the run id of the server, where watch.lua noted one of it: it forgets at a restart how much groups have read. A
 -- number that is not known is -1, a text ''.
 -- Keeps its cost bound to the number of groups: whatever it looks up it finds at once, at one end.
--- Uses: facts, less
+-- Uses: facts, forgetful_run, less
 local topic = KEYS[1]
 local function rows_by_name(stream)
   local found, names = {}, {}
@@ -90,7 +90,7 @@ for i = 3, #ARGV, 2 do
     local due, parcel = first_due(parked)
     bytes = bytes + (parcel and #parcel or 0)
     local note = redis.call('HGET', KEYS[5], ARGV[i + 1]) or ''
-    run_noted = run_noted or string.find(note, '"run":"', 1, true)
+    run_noted = run_noted or string.find(note, '"run":"%x')
     groups[#groups + 1] = {
       group.name, last, group['entries-read'] or -1, note, next_id(last),
       group.pending, oldest and oldest[1] or '', redis.call('SISMEMBER', KEYS[6], group.name),
@@ -100,8 +100,7 @@ for i = 3, #ARGV, 2 do
   end
 end
 -- Asked for only where it matters: accounts of some workers may not, and what they are refused is on record.
-local server = run_noted and redis.pcall('INFO', 'server')
-local run = type(server) == 'string' and string.match(server, 'redis_version:7%.0.*run_id:(%x+)') or ''
+local run = run_noted and forgetful_run({}) or ''
 return {
   time[1] * 1000 + math.floor(time[2] / 1000), stream, redis.call('XLEN', KEYS[2]), redis.call('ZCARD', KEYS[3]),
   (first_due(KEYS[3])), redis.call('HGETALL', KEYS[4]), others, groups, looked_for, run,

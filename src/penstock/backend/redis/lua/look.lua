@@ -7,7 +7,7 @@
 -- Keeps a loss from being passed by in silence: once the group has read on, the server's numbers may show no gap any more.
 -- An entry as old as one that was deleted is no sign of a loss, and is not looked for: a lane of jobs deletes what is done,
 -- and the server would go through all that it keeps of that.
--- Uses: facts, less
+-- Uses: facts, forgetful_run, less
 local group = ARGV[1]
 local function look(stream, groups, field, witness)
   local whole = facts(redis.call('XINFO', 'STREAM', stream))
@@ -36,10 +36,8 @@ local function look(stream, groups, field, witness)
       if found['entries-read'] == passed then return 0 end
       redis.call('XGROUP', 'SETID', stream, group, last, 'ENTRIESREAD', string.format('%.0f', passed))
       local read = found['entries-read'] or nil
-      local server = redis.pcall('INFO', 'server')
-      local run = type(server) == 'string' and string.match(server, 'redis_version:7%.0.*run_id:(%x+)') or nil
-      -- As in watch: what this server forgot at a restart that it had counted was read, and not missed.
-      if run and note.run ~= run then read = last == note.last and note.read or nil end
+      local run, is_forgotten = forgetful_run(note)
+      if is_forgotten then read = last == note.last and note.read or nil end
       local missed = read and math.max(0, passed - read) or 0
       note.run, note.read = run, last == note.last and passed or nil
       note.untold = (note.untold or 0) + missed

@@ -8,7 +8,7 @@
 -- Keeps those who read for it from acking what is now delivered anew: without their counters, every settle of theirs looks
 -- at each entry. What was noted of its position moves in the same step, and all else that was noted stays: a group that
 -- vanishes next is made where it was moved to, and what it had missed is told.
--- Uses: facts, less
+-- Uses: facts, forgetful_run, less
 if redis.call('HEXISTS', KEYS[4], 'epoch') == 1 then return 0 end
 local text = redis.call('HGET', KEYS[3], ARGV[2]) -- before anything is changed: it may be a key of another type
 local noted, note = pcall(cjson.decode, text or '')
@@ -16,11 +16,11 @@ if not noted or type(note) ~= 'table' then note = {} end
 local rows = redis.pcall('XINFO', 'STREAM', KEYS[1])
 if rows.err then return rows end
 local info = facts(rows)
-local stood, is_same_stream = nil, false
+local stood, counted, is_same_stream = nil, nil, false
 for _, row in ipairs(redis.call('XINFO', 'GROUPS', KEYS[1])) do
   local found = facts(row)
   if found.name == ARGV[1] then
-    stood = found['last-delivered-id']
+    stood, counted = found['last-delivered-id'], found['entries-read'] or nil
   elseif found.name == ARGV[5] and note.epoch then
     for _, consumer in ipairs(redis.call('XINFO', 'CONSUMERS', KEYS[1], ARGV[5])) do
       if facts(consumer).name == 'epoch-' .. note.epoch then is_same_stream = true end
@@ -31,11 +31,12 @@ local last, place = info['last-generated-id'], ARGV[3]
 if place == '$' then place = last end
 if less(last, place) then return last end
 -- From how many it was given, others tell later whether it missed any.
+local first, passed = info['recorded-first-entry-id'], info['entries-added'] - info.length
 local move, read = {'XGROUP', 'SETID', KEYS[1], ARGV[1], place}, tonumber(ARGV[4])
 if place == last then
   read = info['entries-added']
-elseif info.length == 0 or less(place, info['recorded-first-entry-id']) then
-  read = info['entries-added'] - info.length
+elseif info.length == 0 or less(place, first) then
+  read = passed
 end
 read = read and math.min(read, info['entries-added'])
 if read then move[6], move[7] = 'ENTRIESREAD', string.format('%.0f', read) end
@@ -43,6 +44,13 @@ local moved = redis.pcall(unpack(move))
 if moved.err then return moved end
 redis.call('DEL', KEYS[2])
 if is_same_stream then
+  local run, is_forgotten = forgetful_run(note)
+  if is_forgotten then counted = stood == note.last and note.read or nil end
+  if counted and counted < passed and (info.length == 0 or less(stood, first)) then
+    -- The next watch tells of them, and from where on: the server's numbers show no gap any more.
+    note.untold, note.from = (note.untold or 0) + passed - counted, note.from or stood
+  end
+  note.run = run
   local oldest = redis.call('XPENDING', KEYS[1], ARGV[1], '-', '+', 1)[1]
   local held = oldest ~= nil and not less(place, oldest[1])
   note.low, note.held, note.last, note.read, note.sure = held and oldest[1] or place, held, place, read, read ~= nil

@@ -46,7 +46,7 @@ local function waiting(from, upto, passed) -- parcels with their scores, and whe
       found[#found + 1], found[#found + 2] = rows[i], rows[i + 1]
     end
     if #rows < 2 * few then return found, size > 1048576 end
-    page = 2 * page
+    page = math.min(2 * page, 10)
   end
   return found, true
 end

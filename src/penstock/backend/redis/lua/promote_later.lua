@@ -21,7 +21,7 @@ while #due < most and bytes <= 1048576 do
     due[#due + 1] = member
   end
   if #found < few then break end
-  page = 2 * page
+  page = math.min(2 * page, 10)
 end
 if #due > 0 and ARGV[1] ~= '1' and redis.call('EXISTS', topic) == 0 then return {-1, 0} end
 for _, member in ipairs(due) do

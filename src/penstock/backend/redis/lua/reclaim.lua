@@ -25,7 +25,15 @@ local function read_upto()
 end
 local rows = redis.call('XPENDING', stream, group, ARGV[5], '+', look)
 local upto = rows[1] and read_upto()
-while rows[1] and less(upto, rows[#rows][1]) do rows[#rows] = nil end
+local may_be_more, still = #rows == look, {}
+if rows[1] and less(upto, rows[#rows][1]) then
+  -- What is gone from the stream behind its newest entry nobody will be given.
+  local newest = redis.call('XREVRANGE', stream, '+', '-', 'COUNT', 1)[1]
+  for _, row in ipairs(rows) do
+    if not less(upto, row[1]) or not newest or less(newest[1], row[1]) then still[#still + 1] = row end
+  end
+  rows = still
+end
 local kind = ARGV[3] == '1' and 'retry' or 'topic'
 for _, field in ipairs(redis.call('HRANDFIELD', KEYS[3], 10)) do
   local where, id = string.match(field, '^(%a+)/(%d+%-%d+)$')
@@ -61,5 +69,5 @@ for _, row in ipairs(rows) do
     end
   end
 end
-local rest = rows[#rows] and (seen ~= rows[#rows][1] or #rows == look)
+local rest = rows[#rows] and (seen ~= rows[#rows][1] or may_be_more)
 return {rest and seen and '(' .. seen or '-', taken, lost}

@@ -8,7 +8,7 @@
 -- server lost an entry that was there, that one and the newest before it that is there (0-0: none).
 -- Keeps each loss from being told twice: what is missed is counted as read in the same step, by the server's own counter.
 -- A call that is sent again with its token is told once more what the first one found.
--- Uses: facts, less
+-- Uses: facts, forgetful_run, less
 local stream, group = KEYS[1], ARGV[1]
 local function listed(found)
   local flat = {}
@@ -21,7 +21,7 @@ end
 local result = {paused = redis.call('SISMEMBER', KEYS[3], group)}
 local noted, note = pcall(cjson.decode, redis.call('HGET', KEYS[2], ARGV[2]) or '')
 if not noted or type(note) ~= 'table' then note = {} end
-result.was_epoch, result.was_low, result.was_last = note.epoch, note.low, note.last
+result.was_epoch, result.was_low, result.was_last = note.epoch, note.low, note.from or note.last
 if redis.call('EXISTS', stream) == 0 then return listed(result) end
 
 local ours, theirs
@@ -82,18 +82,19 @@ elseif last == first then
   unread = length - 1
 end
 local missed, sure, unseen = 0, false, nil
--- Redis 7.0 does not keep its counter over a restart: it is what we noted, if the group has read nothing since, else unknown.
-local server = redis.pcall('INFO', 'server')
-local run = type(server) == 'string' and string.match(server, 'redis_version:7%.0.*run_id:(%x+)') or nil
-local is_forgotten = note.epoch == epoch and run and note.run and note.run ~= run
-if is_forgotten and last == note.last and note.read then
-  read, is_forgotten = note.read, false
-  redis.call('XGROUP', 'SETID', stream, group, last, 'ENTRIESREAD', string.format('%.0f', read))
+-- What the server may have forgotten is what we noted, if the group has read nothing since, else unknown.
+local run, is_forgotten = forgetful_run(note)
+if is_forgotten and note.epoch == epoch and last == note.last and note.read then
+  if read ~= note.read then
+    read = note.read
+    redis.call('XGROUP', 'SETID', stream, group, last, 'ENTRIESREAD', string.format('%.0f', read))
+  end
+  is_forgotten = false
 end
 if unread then
   -- Only while nothing is left that the group has read: trimming goes from the oldest on, so no unread entry was trimmed
-  -- before. What the counter lacks then, it lost itself; or Redis 7.0 did at a restart, if nobody has looked since.
-  if read and not is_forgotten and (not run or note.run) and (length == 0 or less(last, first)) then missed = math.max(0, added - unread - read) end
+  -- before. What the counter lacks then, it lost itself, unless the server did at a restart.
+  if read and not is_forgotten and (length == 0 or less(last, first)) then missed = math.max(0, added - unread - read) end
   is_forgotten = false
   if read ~= added - unread then
     redis.call('XGROUP', 'SETID', stream, group, last, 'ENTRIESREAD', string.format('%.0f', added - unread))
@@ -118,7 +119,7 @@ result.last, result.read, result.pending, result.low = last, read, theirs.pendin
 result.missed, result.unseen, result.held = missed, unseen, held and 1 or 0
 redis.call('HSET', KEYS[2], ARGV[2], cjson.encode({
   epoch = epoch, low = result.low, held = held and true or false, last = last, sure = sure, told = deleted,
-  run = is_forgotten and note.run or run, read = not is_forgotten and read or nil,
+  run = is_forgotten and (note.run or '') or run, read = not is_forgotten and read or nil,
   token = ARGV[3], missed = missed, unseen = unseen, was = result.was_epoch,
   lost = result.lost or told, kept = result.kept, just = result.lost and true or false,
 }))
