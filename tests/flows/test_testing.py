@@ -101,6 +101,11 @@ def test_the_fixtures_work_in_both_modes_of_pytest_asyncio(tmp_path: Path, mode:
     assert "5 passed" in done.stdout
 
 
+def test_a_program_without_pytest_can_wait_all_the_same() -> None:
+    program = "import sys; sys.modules['pytest'] = None\nfrom penstock.testing import app_events, drain, published, settled"
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=50)
+
+
 async def test_drain_sees_retries_and_what_handlers_publish_through(app: Penstock) -> None:
     receipts, orders = app.bus("receipts", group="g"), app.bus("orders", group="g", retry=IN_A_MINUTE)
     attempts, seen = [], []

@@ -312,7 +312,7 @@ async def test_the_messages_of_a_failure_go_back_to_the_group_that_failed(
                 assert copy_dead_letters(lake, link, [topic]) == 5
             largest, other = failures(lake)
             assert (largest.group, largest.letters, largest.pattern) == ("billing", 4, "no such customer: <n>")
-            assert (other.letters, other.error) == (1, "penstock.delivery.outcome.Reject")
+            assert (other.letters, other.error) == (1, "penstock.Reject")
             seen.clear()
             is_mended = True
             words = shlex.split(largest.replay_command(lake.path))

@@ -14,9 +14,13 @@ _LONGEST_REASON = 1000
 class Reject(Exception):
     """Raised by a handler: this message can never be handled. It goes to the dead letters at once."""
 
+    __module__ = "penstock"  # where handlers have it from: so logs and dead letters call it
+
 
 class Snooze(Exception):
     """Raised by a handler: not now. The message comes again after `delay`, and no attempt is spent."""
+
+    __module__ = "penstock"
 
     def __init__(self, delay: timedelta, reason: str = "snoozed") -> None:
         if not isinstance(delay, timedelta) or delay < timedelta(0):

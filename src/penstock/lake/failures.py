@@ -39,7 +39,7 @@ _CLUSTERS = """
         cluster AS id, topic, "group", fingerprint, arg_max(error, died) AS error, arg_max(pattern, died) AS pattern,
         count(*) AS letters, count(DISTINCT id) AS messages, min(died) AS first, max(died) AS last,
         sum(attempts)::BIGINT AS attempts, count(*) FILTER (replays > 0) AS after_replay,
-        count(DISTINCT id) FILTER (last_death > died) AS died_again,
+        count(DISTINCT id) FILTER (last_death > died OR replays > 0) AS died_again,
         arg_max(reason, died) AS reason, arg_max(traceback, died) AS traceback,
         coalesce(arg_max(id, died, {samples}) FILTER (id IS NOT NULL), []) AS ids,
         [{ages}] AS ages
@@ -99,7 +99,7 @@ class Cluster:
     """Letters of messages that had been dead before, and were replayed."""
 
     died_again: int
-    """Messages of these that were replayed since, and died once more: of this, or of something else."""
+    """Messages of these that died more than once, replayed in between: of this, or of something else."""
 
     reason: str
     traceback: str

@@ -61,7 +61,7 @@ def _head(clusters: Sequence[Cluster], lake: Path, now: datetime) -> str:
         "topics": f"{len({cluster.topic for cluster in clusters}):,}",
         "groups": f"{len({(cluster.topic, cluster.group) for cluster in clusters}):,}",
         "age of the oldest": _age(max(cluster.oldest for cluster in clusters)),
-        "messages died again after a replay": f"{sum(cluster.died_again for cluster in clusters):,}",
+        "messages that died again after a replay": f"{sum(cluster.died_again for cluster in clusters):,}",
     }
     drawn = "\n".join(
         f'<div class="card tile"><b>{escape(value)}</b><span class="quiet">{name}</span></div>'
@@ -97,7 +97,7 @@ def _kind(cluster: Cluster, lake: Path) -> str:
         "oldest": f"{_age(cluster.oldest)} ago",
         "attempts": f"{cluster.attempts:,}",
         "letters after a replay": f"{cluster.after_replay:,}",
-        "died again since": f"{cluster.died_again:,}",
+        "messages that died again": f"{cluster.died_again:,}",
         "cluster": cluster.id,
         "fingerprint": cluster.fingerprint,
     }

@@ -18,9 +18,13 @@ An app that your program declares itself needs no fixture of ours but `penstock_
 PYTEST_DONT_REWRITE: nothing here is to be rewritten, and a conftest that imports from here must not be warned of it.
 """
 
+from typing import TYPE_CHECKING, Any
+
 from penstock.testing.draining import drain, published, settled
-from penstock.testing.fixtures import penstock_app, penstock_server, penstock_url
 from penstock.testing.recorder import Recorder, app_events
+
+if TYPE_CHECKING:
+    from penstock.testing.fixtures import penstock_app, penstock_server, penstock_url
 
 __all__ = [
     "Recorder",
@@ -32,3 +36,15 @@ __all__ = [
     "published",
     "settled",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'penstock.testing' has no attribute {name!r}")
+    from penstock.testing import fixtures  # only now: it needs pytest, which a program that merely waits may not have
+
+    return getattr(fixtures, name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -113,7 +113,7 @@ def test_what_happens_to_a_topic_alone_names_no_group(logged: pytest.LogCaptureF
             "penstock.errors.ExpiredError",
             "it expired before it was handled",
         ),
-        ("01a1", "canary", "penstock.delivery.outcome.Reject", "penstock.delivery.outcome.Reject"),
+        ("01a1", "canary", "penstock.Reject", "penstock.Reject"),
         ("01a1", "canary: canary", "shop.BankError", "shop.BankError"),
         (
             "01a1",
