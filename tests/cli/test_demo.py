@@ -36,7 +36,7 @@ async def test_everything_is_accounted_for() -> None:
     }
     assert "The follower's connection broke after 66 events" in shown
     assert "The bank is mended: 1 dead letter replayed" in shown
-    assert shown.endswith("It does: nothing was lost, and nothing was done twice.\n")
+    assert shown.endswith("It does: nothing was lost, and in this run nothing was done twice.\n")
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ from penstock.delivery.letters import Letter
 from penstock.diagnosis.finding import amount
 
 _DRAIN_SECONDS = 5.0
+_QUIET_SECONDS = 3.0
 
 
 class Shop:
@@ -53,8 +54,11 @@ class Shop:
         self._tell(f"{len(books.published):,} orders are published, one of them unreadable")
         await books.wait(lambda: books.is_settled(BILLING), patience)
         await self._replay(office)
+        if await books.wait(self._is_done, min(_QUIET_SECONDS, patience)):
+            return
+        self._tell(f"Nothing happens, and not everything is settled: {patience:g} s more, in case something is late")
         if not await books.wait(self._is_done, patience):
-            self._tell(f"Nothing has happened for {patience:g} s, and not everything is settled")
+            self._tell("Nothing has happened since: that is all there will be")
 
     async def _replay(self, office: Penstock) -> None:
         """What an operator does when the cause is mended: give back what died of it, and nothing else."""

@@ -45,7 +45,7 @@ class Stage:
         if wrong := [line.what for line in lines if not line.holds]:
             raise DemoFailedError(f"the books do not balance: {'; '.join(wrong)}")
         self._console.print(
-            "It does: nothing was lost, and nothing was done twice.", style="bold green", highlight=False
+            "It does: nothing was lost, and in this run nothing was done twice.", style="bold green", highlight=False
         )
 
     async def _archived(self) -> LakeCounts | ArchiveFailedError | None:

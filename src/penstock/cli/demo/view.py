@@ -45,6 +45,10 @@ class Row(NamedTuple):
         return f"{self.name} {self.done:,}" if self.total else f"{self.name}: {self.facts}"
 
 
+def _rough(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds >= 1 else f"{1000 * seconds:.0f} ms"
+
+
 class View:
     """Of one run of the shop."""
 
@@ -75,8 +79,13 @@ class View:
     def picture(self) -> Panel:
         """How far everything is."""
         table = Table.grid(padding=(0, 2))
+        for _ in range(3):
+            table.add_column(no_wrap=True, overflow="ellipsis")  # a row stays one line on a narrow terminal
         for row in self._rows():
-            bar = ProgressBar(max(row.total, 1), row.done, _BAR_WIDTH, complete_style="cyan", finished_style="green")
+            bar = ProgressBar(
+                max(row.total, 1), row.done, _BAR_WIDTH,
+                style="bright_black", complete_style="cyan", finished_style="green",
+            )  # fmt: skip
             table.add_row(row.name, bar, row.facts)
         return Panel(table, box.HORIZONTALS, title=f"A small shop, {self._clock}", title_align="left", expand=False)
 
@@ -119,7 +128,7 @@ class View:
 
     def _lane(self, lane: Priority) -> Row:
         done, enqueued = len(self._books.done[lane]), len(self._books.enqueued[lane])
-        wait = f", in about {1000 * self._books.waited[lane] / done:,.0f} ms" if done else ""
+        wait = f", in about {_rough(self._books.waited[lane] / done)}" if done else ""
         return Row(f"parcels {lane.value}", done, enqueued, f"{done:,} jobs done{wait}")
 
     @property
