@@ -43,7 +43,8 @@ def drawn(console: Console) -> str:
     svg = console.export_svg(title="make demo", theme=THEME)
     svg = re.sub(r"@font-face \{.*?\}", "", svg, flags=re.DOTALL)
     svg = re.sub(r"<!--.*?-->", "", svg, flags=re.DOTALL).replace("Fira Code,", "")
-    svg = svg.replace(" textLength=", ' lengthAdjust="spacingAndGlyphs" textLength=')  # else bars have gaps in some fonts
+    # Without it bars have gaps in some fonts.
+    svg = svg.replace(" textLength=", ' lengthAdjust="spacingAndGlyphs" textLength=')
     return "\n".join(line.rstrip() for line in svg.splitlines() if line.strip()) + "\n"
 
 

@@ -256,15 +256,19 @@ async def test_what_was_noted_on_an_earlier_stream_is_not_moved_with_the_group(
     assert (seen.previous_epoch, seen.previous_low_water) == (epoch, earlier[-1])
 
 
-@pytest.mark.parametrize(("place", "told", "read"), [("0-0", None, 4), ("1-0", None, 4), (None, 99, 6)])
+@pytest.mark.parametrize(
+    ("place", "told", "read"),
+    [("0-0", None, 3), (1, None, 3), (3, None, 4), (4, None, None), (4, 5, 5), (4, 99, 6), (5, None, 6), ("$", 2, 6)],
+)
 async def test_how_much_a_group_that_was_moved_has_read_is_known_where_it_can_be(
-    backend: RedisBackend, topic: str, admin: redis.Redis, place: str | None, told: int | None, read: int
+    backend: RedisBackend, topic: str, admin: redis.Redis, place: str | int, told: int | None, read: int | None
 ) -> None:
     ids = await fill(backend, topic, 6)
     await backend.create_group(topic, "g", "$")
-    admin.xtrim(topic, maxlen=2, approximate=False)
-    await backend.move_group(topic, "g", place or ids[4], told)
+    admin.xtrim(topic, maxlen=3, approximate=False)
+    is_known = await backend.move_group(topic, "g", place if isinstance(place, str) else ids[place], told)
     assert [group.entries_read for group in (await backend.inspect(topic)).groups] == [read]
+    assert is_known is (read is not None)
 
 
 async def test_what_a_group_missed_before_it_was_moved_is_told_after(

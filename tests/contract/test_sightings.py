@@ -235,6 +235,6 @@ async def test_looking_costs_the_same_however_long_the_stream_and_the_pending_li
     calls = {name.removeprefix("cmdstat_"): row["calls"] for name, row in stats.items() if "config" not in name}
     assert set(calls) <= {
         "evalsha", "exists", "hget", "hset", "info", "sismember", "xinfo|groups", "xinfo|consumers", "xinfo|stream",
-        "xpending",
+        "xpending", "xrange",
     }  # fmt: skip
     assert max(calls.values()) == 1

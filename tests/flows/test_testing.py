@@ -102,7 +102,9 @@ def test_the_fixtures_work_in_both_modes_of_pytest_asyncio(tmp_path: Path, mode:
 
 
 def test_a_program_without_pytest_can_wait_all_the_same() -> None:
-    program = "import sys; sys.modules['pytest'] = None\nfrom penstock.testing import app_events, drain, published, settled"
+    program = (
+        "import sys; sys.modules['pytest'] = None\nfrom penstock.testing import app_events, drain, published, settled"
+    )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=50)
 
 

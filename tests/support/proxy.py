@@ -28,6 +28,7 @@ class Proxy:
         self.refusing = False
         self._trigger: bytes | None = None
         self._passed = 0
+        self._stalls_then = False
         self._flowing = asyncio.Event()
         self._flowing.set()
         self._writers: set[asyncio.StreamWriter] = set()
@@ -49,6 +50,11 @@ class Proxy:
         """As `drop_reply_to`, but let the first `after` bytes of the reply through."""
         self._trigger = f"\r\n{command}\r\n".encode()
         self._passed = after
+
+    def hold_reply_to(self, command: str) -> None:
+        """As `drop_reply_to`, but nothing more is passed on, and nobody learns that it is lost, before `flow`."""
+        self.drop_reply_to(command)
+        self._stalls_then = True
 
     def stall(self) -> None:
         """Pass nothing on any more, in either direction, and keep every connection open: a silent network."""
@@ -100,6 +106,12 @@ class Proxy:
         self._trigger = None
         return True
 
+    def answered(self) -> None:
+        """The server has answered what was waited for."""
+        if self._stalls_then:
+            self._stalls_then = False
+            self.stall()
+
     async def hold(self) -> None:
         if not self._flowing.is_set():
             self.held += 1
@@ -144,6 +156,8 @@ class _Wire:
     async def replies(self) -> None:
         try:
             while data := await self._server_reader.read(1 << 20):
+                if self._swallow:
+                    self._proxy.answered()
                 await self._proxy.hold()
                 if self._swallow:
                     await self._break_off(self._proxy.shorten(data))

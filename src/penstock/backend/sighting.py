@@ -67,7 +67,7 @@ class GroupSighting(Struct, frozen=True):
     """How many entries were trimmed or deleted before the group was given them, and no earlier look has told of."""
 
     deleted_unread: str | None = None
-    """The newest entry that was deleted before the group was given it, where `missed` could not count (yet)."""
+    """The newest entry known to be trimmed or deleted before the group was given it, where `missed` could not count."""
 
     fell_back_to: str | None = None
     """If the server lost an entry that was there: the newest before it that is there, "0-0" for none."""

@@ -78,15 +78,15 @@ async def _reset(
         held = "those that workers hold now, even if they settle them meanwhile"
         only_tried(f"redeliver {count}: {way}", f"redeliver also {held}")
     read = await _read_upto(app, topic, place)
-    await app.backend.move_group(topic, group, place, read)
+    is_counted = await app.backend.move_group(topic, group, place, read)
     print(f"Group {group!r} of {topic!r} was at {found.last_delivered}, and goes on behind {place}")
-    if read is None and there > (0, 0):
+    if not is_counted:
         unknown = "how many is known once the group has caught up, and what others trim meanwhile is not told"
         warn(f"more than {MOST_COUNTED:,} entries lie behind that: {unknown}")
 
 
 async def _read_upto(app: "Penstock", topic: str, place: str) -> int | None:
-    """How many of all entries ever added lie up to there; None if that are too many to count."""
+    """How many of all entries ever added do not lie behind that; None if those that do are too many to count."""
     facts = await app.backend.inspect(topic)
     behind = await count_behind(app, topic, place, facts.last_id)
     return None if behind > MOST_COUNTED else facts.entries_added - behind

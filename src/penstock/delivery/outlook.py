@@ -77,8 +77,9 @@ class Outlook:
             is_behind = _position(seen.last_delivered) < _position(seen.first_id)
             until = seen.first_id if is_behind else seen.last_delivered
             self._duty.tell(Lost, seen.previous_last_delivered or "0-0", until, seen.missed, _TRIMMED)
-        elif seen.deleted_unread is not None:
-            self._duty.tell(Lost, seen.last_delivered, seen.deleted_unread, None, _DELETED)
+        if seen.deleted_unread is not None:
+            since = min(seen.previous_last_delivered, seen.last_delivered, key=_position)
+            self._duty.tell(Lost, since or "0-0", seen.deleted_unread, None, _DELETED)
 
     async def restore(self) -> None:
         """Make the group again after it vanished: where it was if the stream is the same, else from the beginning."""
@@ -118,4 +119,4 @@ _TRIMMED = "they were trimmed or deleted before the group had read them"
 _REPLACED = "the stream was deleted, replaced or renamed away: what the group had not settled is gone with it"
 _WENT_BACK = "entries that were there are not there any more: the server has lost its latest writes"
 _RETRIES_GONE = "the group's retry stream was deleted: deliveries that were due for their next attempt are gone with it"
-_DELETED = "they were deleted before the group had read them; how many, the server does not tell"
+_DELETED = "they were trimmed or deleted before the group had read them; how many, the server does not tell"

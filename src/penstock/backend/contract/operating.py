@@ -19,13 +19,13 @@ class Operates(Protocol):
         """
         ...
 
-    async def move_group(self, topic: str, group: str, start_id: str, read: int | None = None) -> None:
+    async def move_group(self, topic: str, group: str, start_id: str, read: int | None = None) -> bool:
         """Have a group go on behind this entry, or with "$" behind all there are: it is given again what lies behind.
 
-        If it is somewhere between the entries, what goes missing from there on is told only with `read`, how many of
-        all entries ever added lie up to there, or once it has caught up. What its consumers hold, and what waits for a
-        retry, stays; of what is given again, earlier holders are fenced. `GroupMissingError` if there is no such group,
-        `TopicError` if it is a sequential reader. Atomic, idempotent.
+        False if it is somewhere between the entries, and nobody knows how many of all that were ever added do not lie
+        behind it, unless `read` says so: how many go missing from there on is told only once it has caught up. What its
+        consumers hold, and what waits for a retry, stays; of what is given again, earlier holders are fenced.
+        `GroupMissingError` if there is no such group, `TopicError` if it is a sequential reader. Atomic, idempotent.
         """
         ...
 

@@ -20,6 +20,8 @@ _ENTRIES_PER_CALL = 500
 _AHEAD_MS = 60_000
 """How far a clock may be ahead of the server's."""
 
+_MOVED_KNOWING = 2
+
 
 class Operating(Verbs):
     """`held`, `move_group`, `remove_group`, `streams` and `append` of the Redis backend."""
@@ -38,11 +40,13 @@ class Operating(Verbs):
             for id, name, idle, deliveries in rows
         ]
 
-    async def move_group(self, topic: str, group: str, start_id: str, read: int | None = None) -> None:
+    async def move_group(self, topic: str, group: str, start_id: str, read: int | None = None) -> bool:
         check_names(topic, group)
-        start_id = start_id if start_id == "$" else entry_id("a group's place, unless '$',", start_id)
-        names = [topic, keys.steals(topic, group), keys.groups(topic), keys.turn(topic, group)]
         doing = f"cannot move group {group!r} of {topic!r} to {start_id}"
+        if start_id == "$":  # not for the script to find out: if it is sent again, the end may be another one
+            start_id, read = await self._end(doing, topic)
+        start_id = entry_id("a group's place, unless '$',", start_id)
+        names = [topic, keys.steals(topic, group), keys.groups(topic), keys.turn(topic, group)]
         if read is not None:
             whole_number("read", read, least=0)
         field = keys.note_field(topic, group)
@@ -52,6 +56,13 @@ class Operating(Verbs):
             raise TopicError(f"{start_id} is yet to come on topic {topic!r}, which ends at {moved.decode()}")
         if not moved:
             raise kept_in_place(topic, group)
+        return bool(moved == _MOVED_KNOWING)
+
+    async def _end(self, doing: str, topic: str) -> tuple[str, int]:
+        """The last entry id of all that were ever added, and how many these are."""
+        reply = await self._links.command(doing, "XINFO", "STREAM", topic)
+        facts = dict(zip(reply[::2], reply[1::2], strict=True))
+        return text_of(facts[b"last-generated-id"]), facts[b"entries-added"]
 
     async def remove_group(self, topic: str, group: str) -> bool:
         check_names(topic, group)

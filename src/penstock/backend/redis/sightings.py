@@ -44,7 +44,8 @@ class Sightings(Reading):
         names = [topic, keys.steals(home, group), keys.groups(home)]
         seen: tuple[str | int, ...] = ()
         if known is not None and known.epoch is not None and known.low_water is not None:
-            seen = (known.epoch, known.low_water, int(known.is_low_held))
+            count = "" if known.entries_read is None else known.entries_read
+            seen = (known.epoch, known.low_water, int(known.is_low_held), known.last_delivered or "0-0", count)
         args = (group, keys.note_field(topic, group), int(keys.may_create(topic)), keys.OWN_GROUP, *seen)
         doing = f"cannot restore group {group!r} on {topic!r}"
         try:

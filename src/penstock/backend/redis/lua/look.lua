@@ -7,21 +7,26 @@
 -- Keeps a loss from being passed by in silence: once the group has read on, the server's numbers may show no gap any more.
 -- An entry as old as one that was deleted is no sign of a loss, and is not looked for: a lane of jobs deletes what is done,
 -- and the server would go through all that it keeps of that.
--- Uses: facts, forgetful_run, less
+-- Uses: facts, forgetful_run, less, trimmed_next
 local group = ARGV[1]
 local function look(stream, groups, field, witness)
   local whole = facts(redis.call('XINFO', 'STREAM', stream))
   local first, deleted = whole['recorded-first-entry-id'], whole['max-deleted-entry-id']
-  local may_be_gone, kept = witness ~= '' and less(deleted, witness), nil
-  if may_be_gone then
+  local text = redis.call('HGET', groups, field)
+  if not text then return 0 end -- nobody watches
+  -- A group that was moved back may stand before a gap that is older than what it has read.
+  local is_back = string.find(text, '"back":"', 1, true)
+  local is_gone, kept = witness ~= '' and less(deleted, witness), nil
+  if is_gone then
     kept = redis.call('XREVRANGE', stream, witness, '-', 'COUNT', 1)[1]
-    if kept and kept[1] == witness then return 0 end
-  elseif whole.length == 0 or witness ~= '' and not less(witness, first) then
+    is_gone = not kept or kept[1] ~= witness
+    if not is_gone and not is_back then return 0 end
+  elseif whole.length == 0 or witness ~= '' and not less(witness, first) and not is_back then
     return 0
   end
-  local noted, note = pcall(cjson.decode, redis.call('HGET', groups, field) or '')
-  if not noted or type(note) ~= 'table' then return 0 end -- nobody watches
-  if may_be_gone and (kept or whole.length == whole['entries-added']) then
+  local noted, note = pcall(cjson.decode, text)
+  if not noted or type(note) ~= 'table' then return 0 end
+  if is_gone and (kept or whole.length == whole['entries-added']) then
     note.gone = type(note.gone) == 'table' and note.gone or {}
     note.gone[witness] = {kept and kept[1] or '0-0', deleted}
     redis.call('HSET', groups, field, cjson.encode(note))
@@ -41,6 +46,9 @@ local function look(stream, groups, field, witness)
       local missed = read and math.max(0, passed - read) or 0
       note.run, note.read = run, last == note.last and passed or nil
       note.untold = (note.untold or 0) + missed
+      if missed > 0 then note.told = deleted end -- what was deleted by itself is counted too
+      if not read then note.skipped = trimmed_next(note, last, whole) or note.skipped end
+      if missed > 0 or note.skipped then note.from = note.from or last end
       redis.call('HSET', groups, field, cjson.encode(note))
       return missed
     end

@@ -8,7 +8,7 @@
 -- server lost an entry that was there, that one and the newest before it that is there (0-0: none).
 -- Keeps each loss from being told twice: what is missed is counted as read in the same step, by the server's own counter.
 -- A call that is sent again with its token is told once more what the first one found.
--- Uses: facts, forgetful_run, less
+-- Uses: facts, forgetful_run, less, trimmed_next
 local stream, group = KEYS[1], ARGV[1]
 local function listed(found)
   local flat = {}
@@ -81,7 +81,8 @@ elseif less(last, first) then
 elseif last == first then
   unread = length - 1
 end
-local missed, sure, unseen = 0, false, nil
+local missed, sure, next = 0, false, nil
+local unseen = known and (note.skipped or trimmed_next(note, last, info)) or nil
 -- What the server may have forgotten is what we noted, if the group has read nothing since, else unknown.
 local run, is_forgotten = forgetful_run(note)
 if is_forgotten and note.epoch == epoch and last == note.last and note.read then
@@ -107,10 +108,16 @@ elseif read then
   sure = not is_forgotten and (added == length or was_sure)
   if not less(last, deleted) then result.lag, result.exact = math.min(added - read, length), sure and 1 or 0 end
 end
+if not unread and (is_forgotten or not read) then
+  -- While nobody can count what will be lost, this one can still be missed.
+  next = redis.call('XRANGE', stream, '(' .. last, '+', 'COUNT', 1)[1]
+  next = next and next[1]
+end
 if known and less(last, deleted) and less(note.told, deleted) and missed == 0 then unseen = deleted end
 missed = missed + (note.untold or 0)
 if known and note.token == ARGV[3] then
-  missed, unseen, result.was_epoch = missed + note.missed, unseen or note.unseen, note.was
+  missed, unseen = missed + note.missed, unseen or note.unseen
+  result.was_epoch, result.was_low, result.was_last = note.was, note.was_low, note.was_last
   if note.just then result.lost, result.kept = result.lost or note.lost, result.kept or note.kept end
 end
 -- A group that was moved back stands before what it holds.
@@ -120,7 +127,9 @@ result.missed, result.unseen, result.held = missed, unseen, held and 1 or 0
 redis.call('HSET', KEYS[2], ARGV[2], cjson.encode({
   epoch = epoch, low = result.low, held = held and true or false, last = last, sure = sure, told = deleted,
   run = is_forgotten and (note.run or '') or run, read = not is_forgotten and read or nil,
-  token = ARGV[3], missed = missed, unseen = unseen, was = result.was_epoch,
+  next = next, back = known and note.back and less(last, note.back) and note.back or nil,
+  token = ARGV[3], missed = missed, unseen = unseen,
+  was = result.was_epoch, was_low = result.was_low, was_last = result.was_last,
   lost = result.lost or told, kept = result.kept, just = result.lost and true or false,
 }))
 return listed(result)
