@@ -116,6 +116,19 @@ def test_a_group_is_removed_only_with_yes_and_not_while_it_reads(
     assert client.xlen("orders") == 10
 
 
+def test_what_would_be_lost_is_counted_where_the_server_does_not_tell(
+    penstock: CommandLine, client: redis.Redis, orders: list[str]
+) -> None:
+    client.xtrim("orders", minid=orders[1], approximate=False)  # else it tells
+    client.xgroup_create("orders", "late", orders[3])
+    late = next(row for row in penstock("group", "ls", "orders").rows if row["group"] == "late")
+    assert (late["lag"], late["lag_state"]) == (None, "unknown")
+    assert "Would never handle 6 entries" in penstock("group", "rm", "orders", "late", code=5).out
+    for name in ("w1", "w2"):
+        client.xgroup_delconsumer("orders", "billing", name)
+    assert "group 'late' has not settled: 6 unread" in penstock("topic", "rm", "orders", code=5).out
+
+
 def test_a_reset_is_tried_first_and_says_what_comes_again(
     penstock: CommandLine, client: redis.Redis, orders: list[str]
 ) -> None:

@@ -12,13 +12,12 @@ from penstock.cli.confirming import Yes, only_tried
 from penstock.cli.dialects import Dialect, DialectName
 from penstock.cli.given import is_entry_id
 from penstock.cli.group import all_held
-from penstock.cli.looking import MOST_COUNTED, count_behind, counted_text, group_there, refuse_if_read
+from penstock.cli.looking import MOST_COUNTED, count_behind, counted_text, group_there, refuse_if_read, unread_text
 from penstock.cli.moments import Span
 from penstock.cli.places import Place, id_in
 from penstock.cli.saying import warn
 from penstock.cli.servers import HERE, At, ask
 from penstock.cli.shown import span_text
-from penstock.cli.standing import lag_text
 from penstock.cli.usage import NotThereError, UsageError
 from penstock.diagnosis.finding import amount
 from penstock.errors import GroupMissingError
@@ -210,14 +209,14 @@ async def _remove(app: "Penstock", topic: str, group: str, *, yes: bool) -> None
     found = await group_there(app, topic, group)
     refuse_if_read(topic, [found], "remove the group")
     if not yes:
-        only_tried(f"remove group {group!r} of {topic!r}", _loss(found))
+        only_tried(f"remove group {group!r} of {topic!r}", _loss(found, await unread_text(app, found)))
     await app.backend.remove_group(topic, group)
     print(f"Removed group {group!r} of {topic!r}")
 
 
-def _loss(group: GroupView) -> str:
+def _loss(group: GroupView, unread: str) -> str:
     waiting = group.parked + group.ready
     return (
-        f"never handle {lag_text(group.lag)} entries that it was not given, {group.pending:,} that its consumers hold,"
+        f"never handle {unread} entries that it was not given, {group.pending:,} that its consumers hold,"
         f" {waiting:,} that wait for a retry"
     )

@@ -8,6 +8,7 @@ from penstock.backend import keys
 from penstock.backend.entry import Stored
 from penstock.backend.streams import streams_of
 from penstock.cli.shown import span_text
+from penstock.cli.standing import lag_text
 from penstock.cli.usage import NotThereError
 from penstock.diagnosis.finding import amount
 from penstock.errors import GroupMissingError, TopicError
@@ -80,7 +81,18 @@ async def count_behind(app: "Penstock", topic: str, after: str, upto: str) -> in
 
 def counted_text(count: int) -> str:
     """A count of `count_behind`, in words."""
-    return f"more than {MOST_COUNTED:,} entries" if count > MOST_COUNTED else amount(count, "entry", "entries")
+    return f"{_number(count)} entries" if count > MOST_COUNTED else amount(count, "entry", "entries")
+
+
+async def unread_text(app: "Penstock", group: GroupView) -> str:
+    """How many entries a group was not given yet; they are counted where the server does not tell."""
+    if group.lag.messages is not None:
+        return lag_text(group.lag)
+    return _number(await count_behind(app, group.topic, group.last_delivered, "+"))
+
+
+def _number(count: int) -> str:
+    return f"more than {MOST_COUNTED:,}" if count > MOST_COUNTED else f"{count:,}"
 
 
 def refuse_if_read(topic: str, groups: Iterable[GroupView], what: str) -> None:

@@ -1,6 +1,6 @@
 """`penstock topic rm`: a topic goes, with all that belongs to it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from cyclopts import Parameter
@@ -8,9 +8,8 @@ from cyclopts import Parameter
 from penstock.backend import keys
 from penstock.backend.facts import Kept
 from penstock.cli.confirming import Yes, only_tried
-from penstock.cli.looking import absent, refuse_if_read
+from penstock.cli.looking import absent, refuse_if_read, unread_text
 from penstock.cli.servers import HERE, At, ask
-from penstock.cli.standing import lag_text
 from penstock.diagnosis.finding import amount, command
 from penstock.errors import ConfigurationError, TopicError
 from penstock.overview import Overview, TopicView
@@ -75,8 +74,8 @@ async def _remove(app: "Penstock", topic: str, *, with_former: bool, yes: bool) 
         await _refuse_if_blind(app, one)
         refuse_if_read(one.view.name, one.view.groups, "remove the topic")
     if not yes:
-        left = (f"leave {_called_like_a_partition(name, topic)}" for name in left_alone)
-        only_tried(*(loss for one in found for loss in _losses(one)), *left)
+        losses = [loss for one in found for loss in _losses(one, await _unsettled(app, one.view))]
+        only_tried(*losses, *(f"leave {_called_like_a_partition(name, topic)}" for name in left_alone))
     await app.backend.remove_topic(topic, *parts, *(name for name in going if name in former))
     after = [await overview.seen(one.view.name) for one in found]
     for one, view in zip(found, after, strict=True):
@@ -129,14 +128,18 @@ def _done(view: TopicView, after: TopicView) -> str:
     return f"Deleted topic {view.name!r} with {amount(view.length, 'entry', 'entries')}"
 
 
-def _losses(found: _Found) -> Iterator[str]:
+async def _unsettled(app: "Penstock", view: TopicView) -> list[str]:
+    return [
+        f"lose what group {group.name!r} has not settled: {await unread_text(app, group)} unread,"
+        f" {group.pending:,} held, {group.parked + group.ready:,} waiting for a retry"
+        for group in view.groups
+    ]
+
+
+def _losses(found: _Found, unsettled: Iterable[str]) -> Iterator[str]:
     view, kept, whole = found
     yield _head(view) + ("" if whole is None else f": by its name, a partition that {whole!r} had before")
-    for group in view.groups:
-        yield (
-            f"lose what group {group.name!r} has not settled: {lag_text(group.lag)} unread, {group.pending:,} held,"
-            f" {group.parked + group.ready:,} waiting for a retry"
-        )
+    yield from unsettled
     for name in sorted(set(kept.waiting) - {group.name for group in view.groups}):
         yield f"lose {amount(kept.waiting[name], 'message')} waiting for group {name!r}, which the topic does not have"
     if view.dead:
