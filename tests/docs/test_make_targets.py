@@ -1,5 +1,6 @@
 """The commands that CONTRIBUTING.md and README.md show are there."""
 
+import os
 import re
 import subprocess
 
@@ -30,3 +31,13 @@ def test_make_knows_the_target(target: str) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert re.search(r"\bscripts/|\.venv/", done.stdout)
+
+
+@pytest.mark.needs("make")
+def test_make_finds_programs_of_the_system_in_an_activated_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = str(ROOT / ".venv" / "bin")
+    monkeypatch.setenv("PATH", f"{own}:{os.environ['PATH']}")
+    done = subprocess.run(
+        ["make", "--eval", "path: ; @echo $$PATH", "path"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert own not in done.stdout.strip().split(":")

