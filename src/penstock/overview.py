@@ -123,6 +123,9 @@ class TopicView(Struct, frozen=True):
     """All before this entry, or up to it if nobody holds it, is settled by every group and passed by every cursor; None
     if nobody reads the topic."""
 
+    is_settled_upto_held: bool = False
+    """Whether a consumer holds that entry."""
+
     groups: tuple[GroupView, ...] = ()
 
     cursors: Mapping[str, str] = {}
@@ -176,6 +179,7 @@ def resembling(name: str, known: Iterable[str]) -> str:
 
 def view(facts: TopicFacts) -> TopicView:
     """What the facts come to."""
+    settled_upto = _settled(facts)
     return TopicView(
         name=facts.topic,
         at=facts.now,
@@ -189,7 +193,10 @@ def view(facts: TopicFacts) -> TopicView:
         later=facts.later,
         later_due=facts.later_due,
         pin=_pin(facts),
-        settled_upto=_settled(facts),
+        settled_upto=settled_upto,
+        is_settled_upto_held=any(
+            group.oldest_pending == settled_upto for group in facts.groups if group.oldest_pending
+        ),
         groups=tuple(map(_group, facts.groups)),
         cursors=facts.cursors,
     )

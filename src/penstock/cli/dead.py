@@ -32,6 +32,7 @@ from penstock.cli.usage import NotThereError, UsageError
 from penstock.diagnosis.finding import amount
 from penstock.errors import TopicError
 from penstock.message.ids import canonical
+from penstock.overview import Overview
 
 if TYPE_CHECKING:
     from penstock.app import Penstock
@@ -138,7 +139,7 @@ def replay(
 
 async def _absent(app: "Penstock", topic: str, groups: set[str]) -> list[str]:
     """Which of these groups the topic does not have."""
-    return sorted(groups - {group.name for group in (await app.backend.inspect(topic)).groups})
+    return sorted(groups - {group.name for group in (await Overview(app.backend).topic(topic)).groups})
 
 
 def _would_replay(topic: str, found: Meant, absent: Sequence[str]) -> Iterator[str]:
@@ -204,8 +205,6 @@ def _meant(topic: str, ids: tuple[str, ...], which: Which, everything: bool, dia
 
 
 async def _counted(app: "Penstock") -> list[dict[str, Any]]:
-    from penstock.overview import Overview
-
     topics = await Overview(app.backend).topics()
     for topic in topics:
         if topic.problem is not None:

@@ -21,7 +21,7 @@ from penstock.cli.shown import span_text
 from penstock.cli.usage import NotThereError, UsageError
 from penstock.diagnosis.finding import amount
 from penstock.errors import GroupMissingError
-from penstock.overview import GroupView
+from penstock.overview import GroupView, Overview
 
 if TYPE_CHECKING:
     from penstock.app import Penstock
@@ -86,9 +86,9 @@ async def _reset(
 
 async def _read_upto(app: "Penstock", topic: str, place: str) -> int | None:
     """How many of all entries ever added do not lie behind that; None if those that do are too many to count."""
-    facts = await app.backend.inspect(topic)
-    behind = await count_behind(app, topic, place, facts.last_id)
-    return None if behind > MOST_COUNTED else facts.entries_added - behind
+    found = await Overview(app.backend).topic(topic)
+    behind = await count_behind(app, topic, place, found.last_id or "+")
+    return None if behind > MOST_COUNTED else found.published - behind
 
 
 def claim(

@@ -103,8 +103,7 @@ async def _try_trim(app: "Penstock", found: TopicView, floor: str, keep: timedel
         print(f"Nothing to remove of {found.name!r}: {why}")
         return
     upto = found.settled_upto
-    is_held = any(group.oldest_pending == upto for group in (await app.backend.inspect(found.name)).groups)
-    settled = await count_behind(app, found.name, "0-0", f"({upto}" if is_held else upto)
+    settled = await count_behind(app, found.name, "0-0", f"({upto}" if found.is_settled_upto_held else upto)
     old = min(settled, await count_behind(app, found.name, "0-0", min(upto, floor, key=position)))
     removed = min(settled, max(old, max(0, found.length - most) if most is not None else 0))
     young = [f"younger than {span_text(keep)}"] if keep is not None else []
