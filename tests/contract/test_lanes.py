@@ -230,3 +230,34 @@ async def test_the_same_message_is_scheduled_once(
     admin.set(keys.parked(lanes[1], "g"), "no set")
     (error,) = await backend.schedule(lanes[1], "g", [Message(1)], delay=SECOND)
     assert isinstance(error, WrongKeyTypeError)
+
+
+async def test_how_much_was_read_stays_known_where_the_last_that_was_read_is_dropped_first(
+    backend: RedisBackend, lanes: list[str], admin: "redis.Redis"
+) -> None:
+    """Servers from 7.2 on lose count then, and what is trimmed next could not be counted."""
+    lane = lanes[1]
+    await backend.publish_many(lane, [Message(number) for number in range(20)])
+    await backend.watch(lane, "g")
+    for more, given in ((5, 5), (2, 7)):
+        entries = await read(backend, lanes, more)
+        await backend.complete(lane, "g", "me", [entries[-1].id], fence=entries[0].fence, drops=True)  # type: ignore[union-attr]
+        (group,) = (one for one in admin.xinfo_groups(lane) if one["name"] == b"g")
+        assert group["entries-read"] == given
+    admin.xtrim(lane, maxlen=3, approximate=False)
+    await read(backend, lanes, 1)
+    assert (await backend.watch(lane, "g")).missed == 10
+
+
+async def test_a_lane_that_is_reset_gives_again_also_what_is_settled_then(
+    backend: RedisBackend, lanes: list[str], admin: "redis.Redis"
+) -> None:
+    lane = lanes[1]
+    await backend.publish_many(lane, [Message(number) for number in range(5)])
+    await backend.watch(lane, "g")
+    entries = await read(backend, lanes, 3)
+    await backend.move_group(lane, "g", "0-0")
+    ids, fence = [one.id for one in entries], entries[0].fence  # type: ignore[union-attr]
+    assert (await backend.complete(lane, "g", "me", ids, fence=fence, drops=True)).ok == 3
+    assert numbers(await read(backend, lanes, 5)) == [0, 1, 2, 3, 4]
+    assert (await backend.watch(lane, "g")).missed == 0

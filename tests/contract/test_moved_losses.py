@@ -57,7 +57,7 @@ async def test_a_loss_that_nobody_can_count_is_told(
     elif then.startswith("moved"):
         await backend.move_group(topic, "g", "0-0" if then == "moved back" else "$")
     seen = await backend.watch(topic, "g")
-    assert (told(seen), seen.previous_last_delivered) == ((0, ids[3]), ids[2])
+    assert (told(seen), seen.missed_since) == ((0, ids[3]), ids[2])
     assert told(await backend.watch(topic, "g")) == ALL_TOLD
     admin.xtrim(topic, maxlen=0, approximate=False)
     left = {"looked at": 5, "read on": 2, "moved back": 5}
@@ -95,7 +95,7 @@ async def test_the_range_of_what_was_missed_before_a_move_is_told_with_it_also_i
     await wired.move_group(topic, "g", spot(ids, place))
     proxy.drop_reply_to("EVALSHA")
     seen = await wired.watch(topic, "g")
-    assert (told(seen), seen.previous_last_delivered, proxy.dropped) == ((3, None), ids[1], 1)
+    assert (told(seen), seen.missed_since, proxy.dropped) == ((3, None), ids[1], 1)
 
 
 @pytest.mark.parametrize("by", [["0-0"], [5, "0-0"]])
@@ -144,9 +144,9 @@ async def test_what_was_to_come_next_before_a_move_is_counted_with_the_rest_afte
     assert told(await backend.watch(topic, "g")) == (5, None)
 
 
-@pytest.mark.parametrize(("moves", "counted"), [(False, 3), (True, 0)])
+@pytest.mark.parametrize(("moves", "counted", "newest"), [(False, 3, 3), (True, 0, 8)])
 async def test_a_loss_that_nobody_can_count_is_not_forgotten_over_a_second_one_before_the_next_look(
-    backend: RedisBackend, topic: str, admin: "redis.Redis", counted: int, *, moves: bool
+    backend: RedisBackend, topic: str, admin: "redis.Redis", counted: int, newest: int, *, moves: bool
 ) -> None:
     ids = await fill(backend, topic, 10)
     admin.xgroup_create(topic, "g", ids[2])
@@ -157,7 +157,7 @@ async def test_a_loss_that_nobody_can_count_is_not_forgotten_over_a_second_one_b
     await read(backend, topic, 1)
     admin.xtrim(topic, minid=ids[9], approximate=False)
     await read(backend, topic, 1)
-    assert told(await backend.watch(topic, "g")) == (counted, ids[3])
+    assert told(await backend.watch(topic, "g")) == (counted, ids[newest])
 
 
 @pytest.mark.parametrize("place", ["0-0", 3, 7, "$"])
@@ -212,4 +212,35 @@ async def test_what_is_trimmed_while_a_group_is_gone_is_told(
         admin.xtrim(topic, maxlen=left, approximate=False)
     await read(backend, topic, 1)
     assert told(await backend.watch(topic, "g")) == ((0, ids[3]) if held else (3, None))
+    assert told(await backend.watch(topic, "g")) == ALL_TOLD
+
+
+@pytest.mark.parametrize("beside", ["what was read", "a gap that nobody can count"])
+async def test_what_is_deleted_and_passed_by_between_two_looks_is_told(
+    backend: RedisBackend, topic: str, admin: "redis.Redis", beside: str
+) -> None:
+    if beside == "what was read":
+        ids = await half_read(backend, topic, 2)
+    else:
+        ids = await fill(backend, topic, 10)
+        admin.xgroup_create(topic, "g", ids[2])
+        await backend.watch(topic, "g")
+        admin.xtrim(topic, minid=ids[3], approximate=False)
+    admin.xdel(topic, ids[5])
+    await read(backend, topic, 9)
+    assert told(await backend.watch(topic, "g")) == (0, ids[5])
+    assert told(await backend.watch(topic, "g")) == ALL_TOLD
+
+
+async def test_what_is_trimmed_beneath_a_group_that_moves_on_uncounted_is_told(
+    backend: RedisBackend, topic: str, admin: "redis.Redis"
+) -> None:
+    """The entry that was to come next at the last look was read since."""
+    ids = await fill(backend, topic, 10)
+    admin.xgroup_create(topic, "g", ids[2])
+    await backend.watch(topic, "g")
+    await read(backend, topic, 1)
+    admin.xtrim(topic, minid=ids[7], approximate=False)
+    await read(backend, topic, 1)
+    assert told(await backend.watch(topic, "g")) == (0, ids[4])
     assert told(await backend.watch(topic, "g")) == ALL_TOLD

@@ -353,3 +353,11 @@ async def test_what_nobody_will_be_given_again_behind_a_group_that_was_moved_bac
     admin.xdel(topic, ids[2])
     assert [entry.id for entry in await backend.read_new(topic, "g", "b", 10, NOW)] == ids[1:2]
     assert ids[2] in [entry.id for entry in await backend.reclaim_idle(topic, "g", "a", NOW, 10)]
+
+
+async def test_a_count_that_cannot_be_is_refused_wherever_a_group_is_moved(backend: RedisBackend, topic: str) -> None:
+    await fill(backend, topic, 2)
+    await backend.create_group(topic, "g")
+    for place in ("0-0", "$"):
+        with pytest.raises(ConfigurationError, match="read"):
+            await backend.move_group(topic, "g", place, -1)

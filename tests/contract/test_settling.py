@@ -269,3 +269,14 @@ async def test_large_copies_are_written_in_several_steps(
         moved.append(count)
     assert sum(moved) == 12
     assert max(moved) <= 4
+
+
+async def test_nothing_is_settled_where_it_cannot_be_seen_who_else_reads(
+    backend: RedisBackend, topic: str, admin: "redis.Redis"
+) -> None:
+    await publish(backend, topic)
+    (entry,) = await lease(backend, topic)
+    admin.set(keys.cursors(topic), "in the way")
+    with pytest.raises(WrongKeyTypeError, match="cursors"):
+        await backend.complete(topic, "g", "a", [entry.id], fence=entry.fence, drops=True)
+    assert pending(admin, topic) == [entry.id]

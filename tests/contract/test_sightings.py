@@ -39,8 +39,8 @@ async def test_it_tells_how_the_group_stands_and_how_it_stood(backend: RedisBack
     second = await backend.watch(topic, group)
     assert second == GroupSighting(
         exists=True, group_exists=True, paused=False, epoch=first.epoch, previous_epoch=first.epoch,
-        first_id=ids[0], last_id=ids[9], newest_id=ids[9], entries_added=10, length=10, last_delivered=ids[3],
-        entries_read=4, pending=2,
+        first_id=ids[0], last_id=ids[9], newest_id=ids[9], last_deleted="0-0", entries_added=10, length=10,
+        last_delivered=ids[3], entries_read=4, pending=2,
         low_water=ids[1], is_low_held=True, previous_low_water="0-0", previous_last_delivered="0-0", lag=6,
         lag_exact=True,
     )  # fmt: skip

@@ -131,3 +131,22 @@ async def test_a_group_nobody_ever_had_begins_where_it_is_told_to(stage: Stage) 
         await stage.settled("first", "second")
     assert (late, early) == ([2], [1, 2])
     assert stage.told(events.GroupRestored) == []
+
+
+@BOTH
+async def test_what_was_missed_before_a_topic_was_moved_and_replaced_is_told_beside_that(stage: Stage) -> None:
+    bus = stage.bus()
+    noting(bus)
+    await handled_and_noted(stage, bus, 1, 2)
+    await bus.publish_many([{"n": n} for n in range(3, 11)])
+    ids = [id.decode() for id, _ in stage.admin.xrange(stage.topic)]
+    stage.admin.xtrim(stage.topic, maxlen=5, approximate=False)
+    await stage.app.backend.move_group(stage.topic, "g", "$")
+    stage.admin.delete(stage.topic)
+    await bus.publish({"n": 11})
+    async with stage.running(bus):
+        await stage.settled()
+    missed, replaced = stage.told(events.Lost)
+    assert (missed.first, missed.last, missed.count) == (ids[1], ids[9], 3)
+    assert (replaced.count, "replaced" in replaced.reason) == (None, True)
+    assert position(replaced.first) <= position(replaced.last)

@@ -2,6 +2,7 @@
 
 import tempfile
 from collections.abc import AsyncIterator, Iterator
+from contextlib import closing
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,13 @@ from typing import Any
 import pytest
 
 from penstock import Delivery, Penstock
+from penstock.backend.address import Address
 from penstock.diagnosis.diagnosis import Diagnosis
 from penstock.diagnosis.finding import Finding
 from penstock.message.message import Message
 from penstock.overview import Overview
+from penstock.spark.connection.driver_link import Line
+from penstock.spark.views.rows import ROWS
 from tests.support.servers import Server
 from tests.support.stage import Stage
 
@@ -119,7 +123,10 @@ async def test_a_look_does_not_believe_a_count_from_before_a_restart(durable: Se
         unwatched = (await Overview(app.backend).group("orders", "g")).lag
         seen = await app.backend.watch("orders", "g")
         watched = (await Overview(app.backend).group("orders", "g")).lag
-        for state, messages in (unwatched.state, unwatched.messages), (watched.state, watched.messages):
+        with closing(Line(Address(kind="unix", path=str(durable.socket)))) as line:
+            (row,) = ROWS["groups"](line, "orders", "g")
+        looks = [(unwatched.state, unwatched.messages), (watched.state, watched.messages)]
+        for state, messages in (*looks, (row["lag_state"], row["lag"])):
             assert state != "exact" or messages == 2
         assert seen.lag == 2 or not seen.lag_exact
         admin.xtrim("orders", maxlen=2, approximate=False)

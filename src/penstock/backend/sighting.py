@@ -35,6 +35,9 @@ class GroupSighting(Struct, frozen=True):
     newest_id: str | None = None
     """Of the newest entry that is there; None if there is none."""
 
+    last_deleted: str | None = None
+    """Of the newest entry that was ever deleted by itself, and not trimmed; "0-0" before the first."""
+
     entries_added: int = 0
     """How many were ever added."""
 
@@ -64,7 +67,11 @@ class GroupSighting(Struct, frozen=True):
     """`lag` is proved; else it is the server's count, which can be too high after unread entries were trimmed."""
 
     missed: int = 0
-    """How many entries were trimmed or deleted before the group was given them, and no earlier look has told of."""
+    """How many entries were trimmed or deleted before the group was given them, and no earlier look has counted; one
+    that an earlier look told of as `deleted_unread` counts here too, once all before it is gone."""
+
+    missed_since: str | None = None
+    """Where the group stood before the first of these, or of what `deleted_unread` tells, went missing."""
 
     deleted_unread: str | None = None
     """The newest entry known to be trimmed or deleted before the group was given it, where `missed` could not count."""

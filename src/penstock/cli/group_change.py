@@ -80,7 +80,7 @@ async def _reset(
     is_counted = await app.backend.move_group(topic, group, place, read)
     print(f"Group {group!r} of {topic!r} was at {found.last_delivered}, and goes on behind {place}")
     if not is_counted:
-        unknown = "how many is known once the group has caught up, and what others trim meanwhile is not told"
+        unknown = "how many is known once the group has caught up, and of what others trim meanwhile is told no number"
         warn(f"more than {MOST_COUNTED:,} entries lie behind that: {unknown}")
 
 

@@ -65,6 +65,8 @@ class Outlook:
         await self._obey(paused=seen.paused)
         was_epoch = seen.previous_epoch or (known.epoch if known is not None else None)
         if was_epoch is not None and was_epoch != seen.epoch:
+            if seen.missed:
+                self._tell_missed(seen, seen.previous_last_delivered)
             if not self._told_replaced:
                 self._tell_replaced(seen, known)
             self._told_replaced = False
@@ -75,10 +77,9 @@ class Outlook:
             self._duty.tell(Lost, seen.last_id, known.last_id, None, _WENT_BACK)
         if seen.missed:
             is_behind = _position(seen.last_delivered) < _position(seen.first_id)
-            until = seen.first_id if is_behind else seen.last_delivered
-            self._duty.tell(Lost, seen.previous_last_delivered or "0-0", until, seen.missed, _TRIMMED)
+            self._tell_missed(seen, seen.first_id if is_behind else seen.last_delivered)
         if seen.deleted_unread is not None:
-            since = min(seen.previous_last_delivered, seen.last_delivered, key=_position)
+            since = min(seen.missed_since, seen.last_delivered, key=_position)
             self._duty.tell(Lost, since or "0-0", seen.deleted_unread, None, _DELETED)
 
     async def restore(self) -> None:
@@ -92,6 +93,10 @@ class Outlook:
             self._duty.tell(Lost, known.low_water or "0-0", known.last_id or "0-0", None, _REPLACED)
             self._known = None
             self._told_replaced = True  # the next look finds the other epoch too
+
+    def _tell_missed(self, seen: GroupSighting, until: str | None) -> None:
+        since = seen.missed_since or "0-0"
+        self._duty.tell(Lost, since, max(since, until, key=_position), seen.missed, _TRIMMED)
 
     def _tell_replaced(self, seen: GroupSighting, known: GroupSighting | None) -> None:
         low = seen.previous_low_water or (known.low_water if known is not None else None)

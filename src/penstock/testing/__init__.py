@@ -37,13 +37,14 @@ __all__ = [
     "settled",
 ]
 
+if not TYPE_CHECKING:  # to a type checker, a name that is misspelt would be one of these
 
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module 'penstock.testing' has no attribute {name!r}")
-    from penstock.testing import fixtures  # only now: it needs pytest, which a program that merely waits may not have
+    def __getattr__(name: str) -> Any:
+        if name not in __all__:
+            raise AttributeError(f"module 'penstock.testing' has no attribute {name!r}")
+        from penstock.testing import fixtures  # only now: it needs pytest, which who merely waits may not have
 
-    return getattr(fixtures, name)
+        return getattr(fixtures, name)
 
 
 def __dir__() -> list[str]:

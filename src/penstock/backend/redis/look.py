@@ -1,7 +1,7 @@
-"""The check that goes out in front of each read, so that the group passes by no gap uncounted."""
+"""What goes out in front of each read, and behind some, so that the group passes by no gap in silence."""
 
 import contextlib
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 
 import hiredis
 
@@ -16,7 +16,8 @@ Entry = tuple[bytes, list[bytes]]
 Part = tuple[bytes, list[Entry]]
 """A stream's key, and entries of it as the server sent them."""
 
-Watched = Collection[tuple[str, str]]
+Watched = Mapping[tuple[str, str], bool]
+"""Topics and groups that somebody watches, and whether it is known how much of the topic the group has read."""
 
 _GONE, _FAILED = -1, -2
 
@@ -66,11 +67,20 @@ class Look:
                 self.answered(await links.script("cannot look", self._script, self._keys, *self._args()))
                 self._known_by = links.at_hand
 
-    def request(self) -> bytes:
+    def in_front(self) -> list[bytes]:
         """To be sent in front of the read; empty if there is nothing to look for."""
         if self._known_by is None:
-            return b""
-        return pack("EVALSHA", self._script.sha, len(self._keys), *self._keys, *self._args())
+            return []
+        return [pack("EVALSHA", self._script.sha, len(self._keys), *self._keys, *self._args())]
+
+    def behind(self) -> list[bytes]:
+        """To be sent behind the read: with it, what was to come next is known where nothing can be counted."""
+        spots = [spot for spot in self._known if not self._watched.get(spot.place, True)]
+        if not spots:
+            return []
+        names = [name for spot in spots for name in spot.keys]
+        fields = (spot.field for spot in spots)
+        return [pack("EVAL", load("note_next").text, len(names), *names, self._group, *fields)]
 
     def answered(self, reply: Reply) -> None:
         """What came of looking, before what was read behind it `passed`."""

@@ -43,12 +43,12 @@ class Operating(Verbs):
     async def move_group(self, topic: str, group: str, start_id: str, read: int | None = None) -> bool:
         check_names(topic, group)
         doing = f"cannot move group {group!r} of {topic!r} to {start_id}"
+        if read is not None:
+            whole_number("read", read, least=0)
         if start_id == "$":  # not for the script to find out: if it is sent again, the end may be another one
             start_id, read = await self._end(doing, topic)
         start_id = entry_id("a group's place, unless '$',", start_id)
         names = [topic, keys.steals(topic, group), keys.groups(topic), keys.turn(topic, group)]
-        if read is not None:
-            whole_number("read", read, least=0)
         field = keys.note_field(topic, group)
         args = (group, field, start_id, "" if read is None else read, keys.OWN_GROUP)
         moved = await self._links.repeatable_script(doing, load("move_group"), names, *args)

@@ -32,7 +32,7 @@ class Reading(Verbs):
         super().__init__(links, wire, wires)
         self._seats: dict[tuple[str | tuple[str, ...], str, str], Seat] = {}
         self._standings: dict[tuple[str, str, str], Standing] = {}
-        self._watched: set[tuple[str, str]] = set()
+        self._watched: dict[tuple[str, str], bool] = {}
 
     def _standing(self, stream: str, group: str, consumer: str) -> Standing:
         home = keys.home(stream)

@@ -50,11 +50,11 @@ class _Asked(NamedTuple):
     fences: Mapping[bytes, int]
     sent_at: float
     blocks: bool
-    has_look: bool
-    """Whether the first reply is that to a look."""
-
     expected: int
     """How many replies there will be."""
+
+    own: slice
+    """Those to the read itself; the one before them, if there is one, is that to a look."""
 
 
 class Seat:
@@ -138,7 +138,7 @@ class Seat:
         asked = self._asked
         if asked is not None and asked.reply.done() and asked.reply.exception() is None:
             reply = asked.reply.result()
-            parts += self._found(_replies(reply, asked)[asked.has_look :])
+            parts += self._found(_replies(reply, asked)[asked.own])
         return [entry[0].decode() for name, entries in parts if self.names[name] == stream for entry in entries]
 
     @property
@@ -205,18 +205,19 @@ class Seat:
             self._asked = self._send(link, fences, wish, at_once=True)
 
     def _send(self, link: Link, fences: Mapping[bytes, int], wish: Wish, *, at_once: bool) -> _Asked:
-        look = self._look.request()
-        requests = [look, *self._requests(wish)] if look else self._requests(wish)
+        in_front, behind = self._look.in_front(), self._look.behind()
+        requests = [*in_front, *self._requests(wish), *behind]
         within = COMMAND_SECONDS + wish.block_ms / 1000
         reply = link.call(b"".join(requests), within=within, replies=len(requests), at_once=at_once)
         sent_at, blocks = asyncio.get_running_loop().time(), wish.block_ms > 0
-        return _Asked(link, reply, fences, sent_at, blocks, has_look=bool(look), expected=len(requests))
+        own = slice(len(in_front), len(requests) - len(behind))
+        return _Asked(link, reply, fences, sent_at, blocks, expected=len(requests), own=own)
 
     def _parts(self, asked: _Asked) -> list[Part]:
         replies = _replies(asked.reply.result(), asked)
-        if asked.has_look:
+        if asked.own.start:
             self._look.answered(replies[0])
-        parts = self._read(replies[asked.has_look :])
+        parts = self._read(replies[asked.own])
         self._look.passed(parts)
         return parts
 

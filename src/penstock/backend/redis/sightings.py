@@ -35,8 +35,9 @@ class Sightings(Reading):
         except (ServerUnreachableError, asyncio.CancelledError):
             self._unanswered[topic, group] = token
             raise
-        self._watched.add((topic, group))
-        return _sighting({name.decode(): value.decode() for name, value in zip(reply[::2], reply[1::2], strict=True)})
+        facts = {name.decode(): value.decode() for name, value in zip(reply[::2], reply[1::2], strict=True)}
+        self._watched[topic, group] = "next" not in facts
+        return _sighting(facts)
 
     async def restore_group(self, topic: str, group: str, known: GroupSighting | None = None) -> tuple[str, bool]:
         check_names(topic, group)
@@ -45,7 +46,8 @@ class Sightings(Reading):
         seen: tuple[str | int, ...] = ()
         if known is not None and known.epoch is not None and known.low_water is not None:
             count = "" if known.entries_read is None else known.entries_read
-            seen = (known.epoch, known.low_water, int(known.is_low_held), known.last_delivered or "0-0", count)
+            last, deleted = known.last_delivered or "0-0", known.last_deleted or "0-0"
+            seen = (known.epoch, known.low_water, int(known.is_low_held), last, count, deleted)
         args = (group, keys.note_field(topic, group), int(keys.may_create(topic)), keys.OWN_GROUP, *seen)
         doing = f"cannot restore group {group!r} on {topic!r}"
         try:
@@ -66,6 +68,7 @@ def _sighting(facts: dict[str, str]) -> GroupSighting:
         first_id=first if first != "0-0" else None,
         last_id=facts.get("top"),
         newest_id=facts.get("newest"),
+        last_deleted=facts.get("deleted"),
         entries_added=int(facts.get("added", 0)),
         length=int(facts.get("length", 0)),
         last_delivered=facts.get("last"),
@@ -78,6 +81,7 @@ def _sighting(facts: dict[str, str]) -> GroupSighting:
         lag=_number(facts.get("lag")),
         lag_exact=facts.get("exact") == "1",
         missed=int(facts.get("missed", 0)),
+        missed_since=facts.get("since"),
         deleted_unread=facts.get("unseen"),
         fell_back_to=facts.get("kept"),
         fell_back_from=facts.get("lost"),

@@ -9,6 +9,12 @@
 -- and the server would go through all that it keeps of that.
 -- Uses: facts, forgetful_run, less, trimmed_next
 local group = ARGV[1]
+local function place(stream)
+  for _, row in ipairs(redis.call('XINFO', 'GROUPS', stream)) do
+    local found = facts(row)
+    if found.name == group then return found['last-delivered-id'], found['entries-read'] or nil end
+  end
+end
 local function look(stream, groups, field, witness)
   local whole = facts(redis.call('XINFO', 'STREAM', stream))
   local first, deleted = whole['recorded-first-entry-id'], whole['max-deleted-entry-id']
@@ -21,9 +27,12 @@ local function look(stream, groups, field, witness)
     kept = redis.call('XREVRANGE', stream, witness, '-', 'COUNT', 1)[1]
     is_gone = not kept or kept[1] ~= witness
     if not is_gone and not is_back then return 0 end
-  elseif whole.length == 0 or witness ~= '' and not less(witness, first) and not is_back then
+  elseif whole.length == 0 or witness == deleted and not less(witness, first) and not is_back then
     return 0
   end
+  local last, read = place(stream)
+  local is_behind, is_before = last and less(last, first), last and less(last, deleted)
+  if not is_gone and not is_behind and not is_before then return 0 end
   local noted, note = pcall(cjson.decode, text)
   if not noted or type(note) ~= 'table' then return 0 end
   if is_gone and (kept or whole.length == whole['entries-added']) then
@@ -32,28 +41,25 @@ local function look(stream, groups, field, witness)
     redis.call('HSET', groups, field, cjson.encode(note))
     return -1
   end
-  if whole.length == 0 then return 0 end
-  for _, row in ipairs(redis.call('XINFO', 'GROUPS', stream)) do
-    local found = facts(row)
-    local last = found['last-delivered-id']
-    if found.name == group and less(last, first) then
-      local passed = whole['entries-added'] - whole.length
-      if found['entries-read'] == passed then return 0 end
-      redis.call('XGROUP', 'SETID', stream, group, last, 'ENTRIESREAD', string.format('%.0f', passed))
-      local read = found['entries-read'] or nil
-      local run, is_forgotten = forgetful_run(note)
-      if is_forgotten then read = last == note.last and note.read or nil end
-      local missed = read and math.max(0, passed - read) or 0
-      note.run, note.read = run, last == note.last and passed or nil
-      note.untold = (note.untold or 0) + missed
-      if missed > 0 then note.told = deleted end -- what was deleted by itself is counted too
-      if not read then note.skipped = trimmed_next(note, last, whole) or note.skipped end
-      if missed > 0 or note.skipped then note.from = note.from or last end
-      redis.call('HSET', groups, field, cjson.encode(note))
-      return missed
-    end
+  local missed, passed = 0, whole['entries-added'] - whole.length
+  is_behind = is_behind and whole.length > 0 and read ~= passed
+  is_before = is_before and less(note.told or '0-0', deleted)
+  if not is_behind and not is_before then return 0 end
+  if is_behind then
+    redis.call('XGROUP', 'SETID', stream, group, last, 'ENTRIESREAD', string.format('%.0f', passed))
+    local run, is_forgotten = forgetful_run(note)
+    if is_forgotten then read = last == note.last and note.read or nil end
+    missed = read and math.max(0, passed - read) or 0
+    note.run, note.read = run, last == note.last and passed or nil
+    note.untold = (note.untold or 0) + missed
+    if not read then note.skipped = trimmed_next(note, last, whole) or note.skipped end
   end
-  return 0
+  -- What was deleted by itself is counted with the rest, or it is told of without a number.
+  if missed == 0 and is_before then note.skipped = deleted end
+  if missed > 0 or is_before then note.told = deleted end
+  if missed > 0 or note.skipped then note.from = note.from or last end
+  redis.call('HSET', groups, field, cjson.encode(note))
+  return missed
 end
 local counted = {}
 for i = 1, #KEYS / 2 do

@@ -8,7 +8,8 @@
 -- last id the group was given of each stream.
 -- Keeps everything it took in its answer: what is wrong with one stream does not hide what another one gave. What was
 -- recalled before anybody read it is acked on the way, so many in one call. Limits are counted in the same step as what they
--- limit.
+-- limit. Where the server loses count of what the group has read, because its last one was dropped, it is given it again:
+-- what is trimmed next could not be counted.
 -- Uses: facts
 local group, me, left = ARGV[1], ARGV[2], tonumber(ARGV[3])
 local limit, interval, burst = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
@@ -45,8 +46,16 @@ local function kept(stream, entries, is_retry)
   end
   return rest
 end
+local function place(stream) -- how much the group has read of it, if the server knows, and the last it was given
+  local rows = redis.pcall('XINFO', 'GROUPS', stream)
+  for _, row in ipairs(rows.err and {} or rows) do
+    local its = facts(row)
+    if its.name == group then return its['entries-read'] or nil, its['last-delivered-id'] end
+  end
+end
 local function take(number, most)
-  local stream, got = KEYS[number], 0
+  local stream, got, given = KEYS[number], 0, 0
+  local read = number % 2 == 0 and place(stream)
   while got < most and fault == '' and passed_by < most_passed_by do
     local reply = redis.pcall('XREADGROUP', 'GROUP', group, me, 'COUNT', most - got, 'STREAMS', stream, '>')
     if not reply then break end
@@ -55,12 +64,19 @@ local function take(number, most)
       break
     end
     local entries = reply[1][2]
+    given = given + #entries
     local rest = has_recalled and kept(stream, entries, number % 2 == 1) or entries
     if #rest > 0 then found[#found + 1] = {stream, rest} end
     got = got + #rest
     if #rest == #entries then break end -- else what was recalled has left room
   end
   left, taken = left - got, taken + got
+  if read and given > 0 then
+    local now_read, last = place(stream)
+    if last and not now_read then
+      redis.call('XGROUP', 'SETID', stream, group, last, 'ENTRIESREAD', string.format('%.0f', read + given))
+    end
+  end
   return got
 end
 for i = 7, #ARGV, 2 do
@@ -77,12 +93,8 @@ if taken == 0 and passed_by >= most_passed_by then wait = math.max(wait, 1) end
 local last = {}
 if taken == 0 and wait == 0 and (limit > 0 or interval > 0) then
   for i = 1, 2 * lanes do
-    last[i] = '0-0'
-    local rows = redis.pcall('XINFO', 'GROUPS', KEYS[i])
-    for _, row in ipairs(rows.err and {} or rows) do
-      local its = facts(row)
-      if its.name == group then last[i] = its['last-delivered-id'] end
-    end
+    local _, its = place(KEYS[i])
+    last[i] = its or '0-0'
   end
 end
 return {found, fault, wait, last}

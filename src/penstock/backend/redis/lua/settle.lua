@@ -8,13 +8,12 @@
 -- hold, and the ids of those gone that others may have held.
 -- Keeps a consumer that was robbed from acking what another one is working on. If nothing was taken since before these
 -- were read, all of them are ours; else each is looked up.
--- Uses: must_be
+-- Uses: less, must_be
 local stream, group, me, starts, is_retry = KEYS[1], ARGV[1], ARGV[2], KEYS[4], ARGV[4] == 'retry'
-if starts then
-  must_be('hash', starts)
-end
+if starts then must_be('hash', starts) end
+if ARGV[4] == 'drop' then must_be('hash', KEYS[3]) end
 local counter = redis.call('HGET', KEYS[2], me) or ''
-local mine, unclear, fenced = {}, {}, {}
+local mine, newest, unclear, fenced = {}, nil, {}, {}
 if counter == ARGV[3] then
   for i = 8, #ARGV do mine[#mine + 1] = ARGV[i] end
 else
@@ -24,6 +23,7 @@ else
       unclear[#unclear + 1] = ARGV[i]
     elseif row[2] == me then
       mine[#mine + 1] = ARGV[i]
+      if not newest or less(newest, ARGV[i]) then newest = ARGV[i] end
     else
       fenced[#fenced + 1] = ARGV[i]
     end
@@ -33,6 +33,8 @@ local LARGEST = '18446744073709551615-18446744073709551615' -- where ours stands
 local function is_read_by_others()
   if redis.call('HLEN', KEYS[3]) > 0 then return true end
   for _, facts in ipairs(redis.call('XINFO', 'GROUPS', stream)) do
+    -- A group that was moved back is to be given them again; it lost its counters with that.
+    if newest and facts[2] == group and less(facts[8], newest) then return true end
     if facts[2] ~= group and (facts[2] ~= ARGV[5] or facts[8] ~= LARGEST) then return true end
   end
   return false

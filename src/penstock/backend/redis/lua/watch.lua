@@ -21,7 +21,7 @@ end
 local result = {paused = redis.call('SISMEMBER', KEYS[3], group)}
 local noted, note = pcall(cjson.decode, redis.call('HGET', KEYS[2], ARGV[2]) or '')
 if not noted or type(note) ~= 'table' then note = {} end
-result.was_epoch, result.was_low, result.was_last = note.epoch, note.low, note.from or note.last
+result.was_epoch, result.was_low, result.was_last = note.epoch, note.low, note.last
 if redis.call('EXISTS', stream) == 0 then return listed(result) end
 
 local ours, theirs
@@ -46,6 +46,7 @@ local info = facts(redis.call('XINFO', 'STREAM', stream))
 local first, top, deleted = info['recorded-first-entry-id'], info['last-generated-id'], info['max-deleted-entry-id']
 local length, added = info.length, info['entries-added']
 result.epoch, result.first, result.top, result.length, result.added = epoch, first, top, length, added
+result.deleted = deleted
 result.newest = length > 0 and info['last-entry'][1] or nil
 -- An entry that is gone, which nobody deleted, while older ones are there, which trimming would have taken first: the
 -- server has fallen back behind it. Told once, by whoever looks first; what is told is the largest range that is known.
@@ -113,11 +114,14 @@ if not unread and (is_forgotten or not read) then
   next = redis.call('XRANGE', stream, '(' .. last, '+', 'COUNT', 1)[1]
   next = next and next[1]
 end
+result.next = next
 if known and less(last, deleted) and less(note.told, deleted) and missed == 0 then unseen = deleted end
 missed = missed + (note.untold or 0)
+if missed > 0 or unseen then result.since = note.from or note.last end
 if known and note.token == ARGV[3] then
   missed, unseen = missed + note.missed, unseen or note.unseen
   result.was_epoch, result.was_low, result.was_last = note.was, note.was_low, note.was_last
+  result.since = note.since or result.since
   if note.just then result.lost, result.kept = result.lost or note.lost, result.kept or note.kept end
 end
 -- A group that was moved back stands before what it holds.
@@ -129,7 +133,7 @@ redis.call('HSET', KEYS[2], ARGV[2], cjson.encode({
   run = is_forgotten and (note.run or '') or run, read = not is_forgotten and read or nil,
   next = next, back = known and note.back and less(last, note.back) and note.back or nil,
   token = ARGV[3], missed = missed, unseen = unseen,
-  was = result.was_epoch, was_low = result.was_low, was_last = result.was_last,
+  was = result.was_epoch, was_low = result.was_low, was_last = result.was_last, since = result.since,
   lost = result.lost or told, kept = result.kept, just = result.lost and true or false,
 }))
 return listed(result)
