@@ -357,7 +357,7 @@ def test_a_message_that_was_deleted_before_it_was_read_is_not_called_settled(
     done = penstock("why", receipt["id"], code=1)
     (row,) = done.rows
     assert (row["subject"], row["rule"], row["level"]) == ("orders/g", "lost", "wrong")
-    assert receipt["id"] in row["besides"]
+    assert receipt["id"] in row["remedy"]
     assert "nothing keeps" not in done.err
 
 

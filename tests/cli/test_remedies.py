@@ -1,11 +1,7 @@
 """What `why`, `doctor` and `check` say mends a finding does: the condition is made, the remedy run as it is written."""
 
-import asyncio
 import shlex
-import subprocess
-from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from typing import Any
 
 import pytest
 import redis
@@ -13,23 +9,15 @@ import redis
 from penstock import Cursor, Penstock, Priority
 from penstock.backend import keys
 from penstock.backend.entry import Park
-from penstock.cli.tree import app as command_line
 from penstock.message.message import Message
 from penstock.message.wire import Wire
 from tests.support.command_line import CommandLine
+from tests.support.remedies import commands, pasted, prepared, told
 
 NOW = timedelta(0)
 AT_ONCE = ("--quiet", "1ms")
 DOCTOR = ("doctor", "--no-machine", "--skip", "persistence", *AT_ONCE)
 DAYS = 86_400_000
-
-
-def prepared(penstock: CommandLine, do: Callable[[Penstock], Awaitable[Any]]) -> Any:
-    async def run() -> Any:
-        async with Penstock.connect(penstock.url) as app:
-            return await do(app)
-
-    return asyncio.run(run())
 
 
 async def orders(app: Penstock, count: int = 4) -> list[str]:
@@ -42,32 +30,6 @@ async def held(app: Penstock, count: int = 2) -> list[str]:
     ids = await orders(app)
     await app.backend.read_new("orders", "g", "gone", count, NOW)
     return ids
-
-
-def told(penstock: CommandLine, rule: str, *asking: str) -> list[dict[str, Any]]:
-    """What a rule has found. A remedy that begins with a command is one, and no prose follows: it is to be pasted."""
-    rows = [row for row in penstock(*asking, code=None).rows if row["rule"] == rule]
-    for words in (shlex.split(row["remedy"]) for row in rows):
-        if words[0] in ("penstock", "valkey-cli", "redis-cli"):
-            assert not any(word.endswith((",", ";", ":")) for word in words), words
-            assert words[0] != "penstock" or command_line.parse_commands(words[1:])[0], words
-        else:
-            assert not set(words) & {"penstock", "valkey-cli", "redis-cli"}, words
-    return rows
-
-
-def commands(row: dict[str, Any]) -> list[list[str]]:
-    """The remedy, if it is a command of ours; then every command of ours that is named besides, up to the end of its
-    part of the sentence."""
-    parts = f"{row['remedy']}; {row['besides']}".split("penstock ")[1:]
-    return [shlex.split(part.split("; ")[0].split(", ")[0]) for part in parts]
-
-
-def pasted(remedy: str) -> str:
-    """What the server's own client answers to a remedy; Redis's client does for both."""
-    words = shlex.split(remedy)[1:]
-    done = subprocess.run(["redis-cli", *words], capture_output=True, text=True, timeout=30, check=True)
-    return done.stdout.strip()
 
 
 def mend(penstock: CommandLine, rule: str, *asking: str) -> list[str]:

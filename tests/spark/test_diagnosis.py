@@ -1,7 +1,10 @@
 """A query of Spark's that was stopped is told of, and so is what was trimmed meanwhile. No JVM is needed."""
 
 import asyncio
+import json
+import shlex
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 import redis
@@ -11,7 +14,13 @@ from penstock.diagnosis.case import Patience
 from penstock.diagnosis.diagnosis import Diagnosis
 from penstock.diagnosis.finding import Finding
 from penstock.errors import DataLossError
+from penstock.lake import Lake
+from penstock.message.ids import new_id
+from tests.lake.pouring import pour
 from tests.spark.engine import Log, add, life, options
+from tests.support.archived import Archived
+from tests.support.command_line import CommandLine
+from tests.support.remedies import filled
 from tests.support.servers import Server
 
 
@@ -23,8 +32,10 @@ async def why(backend: RedisBackend, topic: str) -> dict[str, Finding]:
 
 @pytest.mark.parametrize("server", ["valkey", "redis"], indirect=True)
 async def test_a_query_that_was_stopped_while_its_topic_was_trimmed_is_told_of(
-    server: Server, admin: "redis.Redis", topic: str
+    server: Server, admin: "redis.Redis", topic: str, tmp_path: Path
 ) -> None:
+    lake = Lake.create(tmp_path / "lake")
+    values = {"DIR": str(lake.path), "NAME": "mended", "OTHER": f"{topic}:again"}
     log, archive = Log(), options(server, topic, group="lake")
     async with await RedisBackend.connect(server.url) as backend:
         with life(archive, log) as engine:
@@ -37,10 +48,16 @@ async def test_a_query_that_was_stopped_while_its_topic_was_trimmed_is_told_of(
         assert set(found) == {"nobody-reads"}
         assert "such as a Spark query keeps" in found["nobody-reads"].what
         assert found["nobody-reads"].remedy == "start the Spark query of this group again"
+        for id in ids:
+            pour(lake, [Archived(topic, id, new_id())], payload=f'"{id}"')  # type: ignore[list-item]
         admin.xtrim(topic, maxlen=2, approximate=False)
         finding = (await why(backend, topic))["spark-trimmed"]
         assert finding.what.startswith("3 entries were trimmed while Spark was stopped")
         assert finding.evidence == (f"it stands at {ids[4]}; the oldest entry is {ids[8]}",)
+        words = filled(shlex.split(finding.besides.partition(" by: ")[2].partition("; this")[0])[1:], **values)
+        await asyncio.to_thread(CommandLine(server.url, tmp_path), *words, "--yes")
+        assert [json.loads(fields[b"payload"]) for _, fields in admin.xrange(f"{topic}:again")] == ids[5:8]
+        assert admin.xlen(topic) == 2, "other readers are given nothing again"
         with life(archive, log) as engine, pytest.raises(DataLossError):
             engine.run()
         with life(options(server, topic, group="lake", failOnDataLoss="false"), log) as engine:

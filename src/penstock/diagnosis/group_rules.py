@@ -6,6 +6,7 @@ from datetime import timedelta
 from penstock.backend import keys
 from penstock.backend.entry import Held, Malformed
 from penstock.backend.facts import TopicFacts, can_be_named
+from penstock.diagnosis import recovery
 from penstock.diagnosis.case import GroupCase
 from penstock.diagnosis.finding import Finding, amount, command, escaped
 from penstock.message.times import moment_text, span_text
@@ -22,11 +23,6 @@ _CLAIMED = timedelta(seconds=30)
 """What `penstock group claim` minds unless it is told: whatever was not touched for so long."""
 
 RUN = "penstock run MODULE:APP"
-
-
-def again(topic: str) -> str:
-    """The command that puts on a topic once more what was archived of it."""
-    return command("lake", "replay", "--lake", "DIR", "--id", "NAME", "--topic", topic, "--yes")
 
 
 def paused(case: GroupCase) -> Iterator[Finding]:
@@ -169,19 +165,33 @@ def trimmed(case: GroupCase) -> Iterator[Finding]:
     """Entries went before the group was given them."""
     if not case.lost:
         return
-    first, cursor = case.topic.first_id, case.facts.read_by == "cursor"
-    seen = (f"it stands at {case.facts.last_delivered}; the oldest entry is {first or 'none, the topic is empty'}",)
-    whose = "while Spark was stopped" if cursor else "before the group was given them"
-    replay = again(case.topic.topic)
+    reader, first = case.facts.read_by, case.topic.first_id or "none, the topic is empty"
+    whose = "while Spark was stopped" if reader == "cursor" else "before the group was given them"
+    remedy, besides = _recovered(case)
     yield Finding.of(
         case.subject,
-        "spark-trimmed" if cursor else "trimmed",
+        "spark-trimmed" if reader == "cursor" else "trimmed",
         f"{amount(case.lost, 'entry was', 'entries were')} trimmed {whose}, by XTRIM, MAXLEN or a cut: Penstock's"
         " retention waits for every group",
-        *seen,
-        remedy="start the query again with failOnDataLoss=false to go on behind the gap" if cursor else replay,
-        besides=f"what was archived: {replay}" if cursor else "that brings back what was archived; the group goes on",
+        f"it stands at {case.facts.last_delivered}; the oldest entry is {first}",
+        remedy=remedy,
+        besides=f"{besides}; this is told until the group is given its next entry, whatever was brought back",
     )
+
+
+def _recovered(case: GroupCase) -> tuple[str, str]:
+    """What brings back what the group lost, to it alone, and what is to be known about that."""
+    topic, reader = case.topic, case.facts.read_by
+    gone = recovery.missing(topic, case.facts.last_delivered)
+    aside, archived = recovery.to_another_topic(topic.topic, gone), "that says what was archived of them; with --yes"
+    if reader == "workers":
+        given = recovery.to_group(topic.topic, case.facts.name, gone)
+        return given, f"{archived}, it is given to this group alone, which goes on as ever"
+    if reader == "sequence":
+        on = "which goes on behind the gap after changes.accept_loss(), of a partition by itself"
+        return aside, f"{archived}, {recovery.ASIDE}, {on}"
+    start = "start the query again with failOnDataLoss=false to go on behind the gap"
+    return start, f"what another archive has of them is said, and with --yes put on topic OTHER, by: {aside}"
 
 
 def future(case: GroupCase) -> Iterator[Finding]:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from penstock.backend import keys
 from penstock.backend.facts import can_be_named
+from penstock.diagnosis import recovery
 from penstock.diagnosis.finding import Finding, amount, command, escaped, place
 from penstock.diagnosis.group_rules import RUN
 from penstock.whereabouts.sighting import DeadForGood, Lost, NotDue, Overdue, Unclear, Unread, Unsettled, Whereabouts
@@ -74,14 +75,19 @@ def lost(seen: Whereabouts) -> Iterator[Finding]:
     """It went before the group was given it: only from elsewhere can it come back."""
     for one in seen.sightings:
         if isinstance(one, Lost):
-            again = command("lake", "replay", "--lake", "DIR", "--id", "NAME", "--ids", seen.id, "--yes")
+            chosen = ["--ids", seen.id]
+            if one.group is not None and one.has_workers:
+                remedy, whereto = recovery.to_group(one.topic, one.group, chosen), "it is given to this group alone"
+            else:
+                remedy, whereto = recovery.to_another_topic(one.topic, chosen), recovery.ASIDE
             yield Finding(
                 rule="lost",
                 subject=place(one.topic, one.group),
                 what="it was trimmed or deleted before the group had read it: the group will never be given it",
                 evidence=(f"entry {one.entry_id}",),
-                remedy="publish it again",
-                besides=f"or, where it was archived: {again}",
+                remedy=remedy,
+                besides=f"that says whether it was archived; with --yes, {whereto}; where it was not, publish it again,"
+                " which gives it to every group",
             )
 
 

@@ -6,11 +6,11 @@ from msgspec import structs
 
 from penstock.backend.entry import Malformed
 from penstock.backend.facts import GroupFacts, can_be_named, position
+from penstock.diagnosis import recovery
 from penstock.diagnosis.case import TopicCase
 from penstock.diagnosis.finding import Finding, amount, command, escaped, place
 from penstock.diagnosis.group_rules import (
     RUN,
-    again,
     failing,
     ghosts,
     nobody_reads,
@@ -60,15 +60,16 @@ def trimmed_cursors(case: TopicCase) -> Iterator[Finding]:
     """Entries went before a reader with a durable cursor came to them: it noted how many there were up to its place."""
     for name in case.facts.ordinals:
         if lost := case.lost_before(name):
-            topic, first = case.facts.topic, case.facts.first_id or "none, the topic is empty"
+            stands, first = case.facts.cursors[name], case.facts.first_id or "none, the topic is empty"
             yield Finding.of(
-                topic,
+                case.facts.topic,
                 "cursor-trimmed",
                 f"{amount(lost, 'entry was', 'entries were')} removed before cursor {name!r} came to them, by XTRIM,"
                 " MAXLEN or a cut: Penstock's retention waits for every cursor",
-                f"it stands at {case.facts.cursors[name]}; the oldest entry is {first}",
-                remedy=again(topic),
-                besides="that brings back what was archived; its reader is told of the gap, and goes on behind it",
+                f"it stands at {stands}; the oldest entry is {first}",
+                remedy=recovery.to_another_topic(case.facts.topic, recovery.missing(case.facts, stands)),
+                besides=f"that says what was archived of them; with --yes, {recovery.ASIDE}; on this one the reader is"
+                " told of the gap, and goes on behind it; this is told until it commits",
             )
 
 
