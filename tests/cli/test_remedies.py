@@ -78,6 +78,7 @@ def test_owner_dead(penstock: CommandLine) -> None:
     assert penstock(*commands(row)[-1]).out == "2 entries of 'orders' are free for the workers of group 'g'\n"
     rows = penstock("why", "orders", code=1).rows
     assert [row["rule"] for row in rows] == ["nobody-reads"], "whose leases were ended by hand is not alive by that"
+    assert rows[0]["evidence"][0] == "the leases of consumer gone were ended: 2 entries wait to be taken over"
 
     async def take(app: Penstock) -> int:
         return len(await app.backend.reclaim_idle("orders", "g", "new", timedelta(seconds=30), 10))

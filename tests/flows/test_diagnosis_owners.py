@@ -68,6 +68,38 @@ async def test_whose_leases_were_ended_by_hand_is_not_alive_by_that_however_many
         assert await backend.expire(stage.topic, "g", consumer, [one.id for one in entries]) == []
     found = await why(stage, Patience())
     assert {rule: one.level for rule, one in found.items()} == {"nobody-reads": "wrong"}
+    judged = "150 entries wait to be taken over, to judge by the oldest 100 of them"
+    assert found["nobody-reads"].evidence[:2] == (
+        f"the leases of consumer dead1 were ended: {judged}",
+        f"the leases of consumer dead2 were ended: {judged}",
+    )
+
+
+@BOTH
+async def test_what_waits_to_be_taken_over_is_told_and_what_is_still_held_is_not_counted_with_it(stage: Stage) -> None:
+    backend = stage.app.backend
+    await fill(stage, 6)
+    for consumer, ended in (("ended", 3), ("in-part", 1)):
+        entries = await backend.read_new(stage.topic, "g", consumer, 3, NOW)
+        await backend.expire(stage.topic, "g", consumer, [one.id for one in entries[:ended]])
+    await asyncio.sleep(0.005)
+    found = await why(stage, HASTY)
+    assert found["nobody-reads"].evidence[:2] == (
+        "the leases of consumer ended were ended: 3 entries wait to be taken over",
+        "the leases of consumer in-part were ended: 1 entry waits to be taken over",
+    )
+
+
+@BOTH
+async def test_what_was_handed_back_is_told_with_the_group_that_nobody_reads(stage: Stage) -> None:
+    backend = stage.app.backend
+    await fill(stage, 2)
+    entries = await backend.read_new(stage.topic, "g", "left", 2, NOW)
+    await backend.release(stage.topic, "g", "left", [one.id for one in entries])
+    await asyncio.sleep(0.005)
+    seen = (await why(stage, HASTY))["nobody-reads"].evidence
+    assert seen[0].startswith("consumer left was last heard of ")
+    assert seen[1] == "consumer left handed back what it held: 2 entries wait to be taken over"
 
 
 async def strange(stage: Stage, name: str | bytes) -> None:

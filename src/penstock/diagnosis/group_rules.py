@@ -6,6 +6,7 @@ from datetime import timedelta
 from penstock.backend import keys
 from penstock.backend.entry import Held, Malformed
 from penstock.backend.facts import TopicFacts, can_be_named
+from penstock.backend.sighting import Consumer
 from penstock.diagnosis import recovery
 from penstock.diagnosis.case import GroupCase
 from penstock.diagnosis.finding import Finding, amount, command, escaped
@@ -55,6 +56,7 @@ def nobody_reads(case: GroupCase) -> Iterator[Finding]:
         what = "nobody reads"
         named = case.heard_of[:_NAMED]
         seen = [f"consumer {escaped(one.name)} was last heard of {span_text(one.idle)} ago" for one in named]
+        seen += _left(case)
         seen = seen or ["the group has no consumers"]
     is_brief = case.neglected <= case.patience.quiet and not case.relieved
     brief = f"unless that has just begun: it is called wrong after {span_text(case.patience.quiet)}, or as --quiet says"
@@ -68,6 +70,29 @@ def nobody_reads(case: GroupCase) -> Iterator[Finding]:
         besides=brief if is_brief else "",
         level="note" if is_brief else "wrong",
     )
+
+
+def _left(case: GroupCase) -> list[str]:
+    """Of each consumer, how many entries nobody holds any more, as far as they were looked at."""
+    looked = (*case.held, *case.retried)
+    found = [_left_by(one, [held for held in looked if held.consumer == one.name]) for one in case.facts.consumers]
+    told = [one for one in found if one]
+    more = [f"so it is with {amount(len(told) - _NAMED, 'more consumer')}"] if len(told) > _NAMED else []
+    return told[:_NAMED] + more
+
+
+def _left_by(consumer: Consumer, looked: Sequence[Held]) -> str:
+    free = [held for held in looked if held.is_free]
+    if not free:
+        return ""
+    name, waits, part = escaped(consumer.name), len(free), ""
+    if len(looked) < consumer.pending:
+        part = f", of {len(looked):,} that were looked at"
+        if len(free) == len(looked):
+            waits, part = consumer.pending, f", to judge by the oldest {len(looked):,} of them"
+    was_left = all(held.is_handed_back for held in free)
+    how = f"consumer {name} handed back what it held" if was_left else f"the leases of consumer {name} were ended"
+    return f"{how}: {amount(waits, 'entry waits', 'entries wait')} to be taken over{part}"
 
 
 def start(case: GroupCase) -> str:
