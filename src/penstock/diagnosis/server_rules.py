@@ -116,9 +116,10 @@ def memory(server: ServerFacts) -> Iterator[Finding]:
         what or "the server is nearly full",
         f"used_memory {used:,} of maxmemory {most:,}",
         *([refused] if server.refused else ()),
-        remedy=_set(server, "maxmemory", str(2 * most)),
-        besides=f"{_TO_LAST}; room at once, where every group has settled what is there: {room}; how long topics are,"
-        f" and what holds them back: {command('ls')}",
+        # What is used may be far above the limit, if that was lowered.
+        remedy=_set(server, "maxmemory", str(2 * max(used, most))),
+        besides=f"if its machine has as much; {_TO_LAST}; room at once, where every group has settled what is there:"
+        f" {room}; how long topics are, and what holds them back: {command('ls')}",
         level="wrong" if what else "note",
         refuses_writes=bool(what),
     )
