@@ -1,7 +1,9 @@
 """What `why`, `doctor` and `check` say mends a finding does: the condition is made, the remedy run as it is written."""
 
 import shlex
+import subprocess
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 import redis
@@ -298,3 +300,24 @@ def test_a_name_that_no_topic_can_have(penstock: CommandLine, client: redis.Redi
     assert [one["remedy"] for one in told(penstock, "registry", "check")] == [row["remedy"]]
     assert pasted(row["remedy"]) == "1"
     assert told(penstock, "topic", *DOCTOR) == []
+
+
+@pytest.mark.needs("sh")
+@pytest.mark.parametrize(("version", "fits"), [("3.0.0", False), ("2.1.4", False), ("2.3.3", True)])
+def test_a_pandas_that_spark_cannot_use(
+    penstock: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str, fits: bool
+) -> None:
+    """Only what is noted of an installed package is looked at: this one stands before the real one."""
+    noted = tmp_path / f"pandas-{version}.dist-info"
+    noted.mkdir()
+    (noted / "METADATA").write_text(f"Metadata-Version: 2.1\nName: pandas\nVersion: {version}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    found = [row for row in told(penstock, "spark", "doctor") if row["subject"] == "this machine: pandas"]
+    if fits:
+        assert found == []
+        return
+    (row,) = found
+    assert (row["level"], row["what"]) == ("wrong", version)
+    assert row["remedy"] == "pip install 'penstock[spark]'"
+    assert row["besides"] == "it takes 2.2 or newer, older than 3"
+    assert subprocess.run(["sh", "-n", "-c", row["remedy"]], check=False).returncode == 0, "it can be pasted"

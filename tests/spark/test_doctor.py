@@ -63,7 +63,7 @@ def test_a_package_of_another_version_is_wrong(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setattr("importlib.metadata.version", lambda name: version if name == "pyspark" else "99")
     found = findings()["pyspark"]
     assert (found.found, not found.remedy) == (version, fits)
-    assert fits or "4.3 or newer, older than 4.4" in found.remedy
+    assert fits or "4.3 or newer, older than 4.4" in found.besides
 
 
 def test_the_versions_are_those_of_the_extra() -> None:

@@ -64,7 +64,9 @@ def _machine() -> "list[Finding]":
         what, remedy, besides = "Spark is not installed", "pip install 'penstock[spark]'", "if this is to run pipelines"
         return [Finding(rule="spark", subject="this machine", what=what, remedy=remedy, besides=besides, level="note")]
     return [
-        Finding(rule="spark", subject=f"this machine: {one.what}", what=one.found, remedy=one.remedy)
+        Finding(
+            rule="spark", subject=f"this machine: {one.what}", what=one.found, remedy=one.remedy, besides=one.besides
+        )
         for one in examine()
         if one.remedy
     ]

@@ -20,5 +20,6 @@ def doctor() -> None:
 
 def line(finding: Finding) -> str:
     mark = "WRONG" if finding.remedy else "ok"
-    remedy = f"\n       {'':<20}-> {finding.remedy}" if finding.remedy else ""
+    besides = f" ({finding.besides})" if finding.besides else ""
+    remedy = f"\n       {'':<20}-> {finding.remedy}{besides}" if finding.remedy else ""
     return f"{mark:<7}{finding.what:<20}{finding.found}{remedy}"

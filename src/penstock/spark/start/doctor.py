@@ -31,11 +31,16 @@ _WORKER_IMPORTS = "import sys, pyspark, pyarrow, numpy, penstock.spark; print(*s
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that Spark needs. With a `remedy` it is not as it should be; the remedy is what to do."""
+    """One thing that Spark needs. With a `remedy` it is not as it should be; the remedy is what to do.
+
+    A remedy that begins with a command is nothing else, so that it can be pasted.
+    """
 
     what: str
     found: str
     remedy: str = ""
+    besides: str = ""
+    """What to know about the remedy."""
 
 
 def examine(environ: Mapping[str, str] = os.environ) -> Iterator[Finding]:
@@ -69,7 +74,7 @@ def _package(name: str) -> Finding:
         return Finding(name, "not installed", _INSTALL)
     numbers = tuple(int(number) for number in re.findall(r"\d+", version)[:3])
     fits = numbers >= oldest and (too_new is None or numbers < too_new)
-    return Finding(name, version, "" if fits else f"{_INSTALL} (it takes {_range(oldest, too_new)})")
+    return Finding(name, version) if fits else Finding(name, version, _INSTALL, f"it takes {_range(oldest, too_new)}")
 
 
 def _range(oldest: tuple[int, ...], too_new: tuple[int, ...] | None) -> str:
