@@ -1,8 +1,9 @@
 """What `why`, `doctor` and `check` say mends a finding does: the condition is made, the remedy run as it is written."""
 
+import json
 import shlex
 import subprocess
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ NOW = timedelta(0)
 AT_ONCE = ("--quiet", "1ms")
 DOCTOR = ("doctor", "--no-machine", "--skip", "persistence", *AT_ONCE)
 DAYS = 86_400_000
+ONLY_TRIED = 5
 
 
 async def orders(app: Penstock, count: int = 4) -> list[str]:
@@ -35,11 +37,14 @@ async def held(app: Penstock, count: int = 2) -> list[str]:
 
 
 def mend(penstock: CommandLine, rule: str, *asking: str) -> list[str]:
-    """Run the last command of each finding, which is the one that changes something, and see the finding gone."""
+    """Run the last command of each finding, which is the one that changes something, and see the finding gone. One that
+    only says what it would do is run once more, and told to."""
     rows = told(penstock, rule, *asking)
     assert rows, f"there is no finding of {rule}"
     for row in rows:
-        penstock(*commands(row)[-1])
+        words = commands(row)[-1]
+        if penstock(*words, code=None).code == ONLY_TRIED:
+            penstock(*words, "--yes")
     assert told(penstock, rule, *asking) == []
     return [row["remedy"] for row in rows]
 
@@ -262,19 +267,34 @@ def test_positions(penstock: CommandLine, client: redis.Redis) -> None:
 
 
 def test_dead_letters_that_cannot_be_opened(penstock: CommandLine, client: redis.Redis) -> None:
+    """What is left of one is shown; all are thrown away when that is said."""
     prepared(penstock, orders)
     for _ in range(7):
         client.xadd(keys.dead("orders"), {"what": "is this"})
-    mend(penstock, "dead", "check", "orders")
+    (row,) = told(penstock, "dead", "check", "orders")
+    purge, show = commands(row)
+    assert "is this" in penstock(*show).out
+    assert "destroy 7 dead letters" in penstock(*purge, code=ONLY_TRIED).out
+    penstock(*purge, "--yes")
+    assert told(penstock, "dead", "check", "orders") == []
+
+
+def dead_letter(client: redis.Redis, group: str, days_ago: float) -> str:
+    seconds, _ = client.time()
+    at = datetime.fromtimestamp(seconds, UTC) - timedelta(days=days_ago)
+    record = {"topic": "orders", "group": group, "entry": "1-1", "attempts": 1, "reason": "r"}
+    record |= {"first": at.isoformat(), "last": at.isoformat()}
+    kept = {"penstock-dead": json.dumps(record), "payload": "1"}
+    return client.xadd(keys.dead("orders"), kept, id=f"{int(1000 * at.timestamp())}-1").decode()
 
 
 def test_dead_letters_that_are_too_old(penstock: CommandLine, client: redis.Redis) -> None:
+    """Only these are thrown away: not those that are to be kept, of other groups or of the same."""
     penstock("publish", "orders", "1")
-    seconds, _ = client.time()
-    record = '{"topic":"orders","group":"g","entry":"1-1","attempts":1,"reason":"r","first":"2026-01-01T00:00:00Z"'
-    kept = {"penstock-dead": record + ',"last":"2026-01-01T00:00:00Z"}', "payload": "1"}
-    client.xadd(keys.dead("orders"), kept, id=f"{1000 * seconds - 40 * DAYS}-1")
+    dead_letter(client, "g", 40)
+    kept = [dead_letter(client, "g", 20), dead_letter(client, "h", 1)]
     mend(penstock, "dead", "check", "orders")
+    assert [id.decode() for id, _ in client.xrange(keys.dead("orders"))] == kept
 
 
 @pytest.mark.needs("redis-cli")

@@ -59,7 +59,7 @@ async def test_a_group_that_nobody_reads_with_any_more_is_told_of(stage: Stage) 
     finding = (await doctor(stage))["dead-group"]
     assert finding.subject == f"{stage.topic}/g"
     assert f"everything from {ids[0]} on" in finding.evidence[0]
-    assert finding.besides.endswith(f"penstock group rm {stage.topic} g --yes")
+    assert finding.besides.endswith(f"penstock group rm {stage.topic} g")
 
 
 @BOTH

@@ -19,6 +19,10 @@ def prepared(penstock: CommandLine, do: Callable[[Penstock], Awaitable[Any]]) ->
     return asyncio.run(run())
 
 
+DESTROYING = (["group", "rm"], ["topic", "rm"], ["cursor", "rm"], ["dead", "purge"])
+"""What takes away for good what somebody may want yet. As printed, these only say what they would do."""
+
+
 def told(penstock: CommandLine, rule: str, *asking: str) -> list[dict[str, Any]]:
     """What a rule has found. A remedy that begins with a command is one, and no prose follows: it is to be pasted."""
     rows = [row for row in penstock(*asking, code=None).rows if row["rule"] == rule]
@@ -28,6 +32,8 @@ def told(penstock: CommandLine, rule: str, *asking: str) -> list[dict[str, Any]]
             assert words[0] != "penstock" or command_line.parse_commands(words[1:])[0], words
         else:
             assert not set(words) & {"penstock", "valkey-cli", "redis-cli"}, words
+    for words in (words for row in rows for words in commands(row)):
+        assert words[:2] not in DESTROYING or "--yes" not in words, words
     return rows
 
 

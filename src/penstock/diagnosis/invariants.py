@@ -15,6 +15,7 @@ from penstock.diagnosis.case import GroupCase
 from penstock.diagnosis.finding import Finding, amount, client_command, command
 from penstock.diagnosis.group_rules import RUN, ghosts
 from penstock.diagnosis.topic_rules import unnamed
+from penstock.message.times import span_text
 from penstock.options import DeadLetterBounds
 from penstock.overview import age_of
 
@@ -115,8 +116,8 @@ def positions(ledger: Ledger) -> Iterator[Finding]:
         if position(group.facts.last_delivered) > last:
             remedy, besides = command("group", "reset", topic, group.facts.name, "--to", "latest", "--yes"), ""
             if group.turn is not None:  # its place is its own
-                remedy = command("group", "rm", topic, group.facts.name, "--yes")
-                besides = "once its reader is stopped, which then begins anew"
+                remedy = command("group", "rm", topic, group.facts.name)
+                besides = "that needs --yes, and its reader to be stopped, which then begins anew"
             yield _ahead(ledger, f"group {group.facts.name!r}", group.facts.last_delivered, remedy, besides)
     for name in ledger.facts.cursors:
         id = ledger.facts.done_upto(name)  # one of an earlier stream begins anew by itself
@@ -186,10 +187,17 @@ def dead_letters(ledger: Ledger) -> Iterator[Finding]:
     if broken:
         seen = (f"{one.id}: {one.broken}" for one in broken[:_NAMED])
         what = f"{amount(len(broken), 'dead letter')} cannot be opened"
-        purge = command("dead", "purge", topic, *(one.id for one in broken[:_MENDED]), "--yes")
-        yield Finding.of(ledger.facts.topic, "dead", what, *seen, remedy=purge)
+        yield Finding.of(
+            ledger.facts.topic, "dead", what, *seen,
+            remedy=command("dead", "purge", topic, *(one.id for one in broken[:_MENDED])),
+            besides="that says what it would destroy, and with --yes does it; what is left of the first:"
+            f" {command('dead', 'show', topic, broken[0].id)}",
+        )  # fmt: skip
     age = age_of(ledger.letters[0].id, ledger.facts.now) if ledger.letters else None
-    if ledger.facts.dead > bounds.max_entries + _DEAD_SLACK or (age or timedelta(0)) > bounds.keep + timedelta(days=1):
+    is_old = age is not None and age > bounds.keep + timedelta(days=1)
+    if ledger.facts.dead > bounds.max_entries + _DEAD_SLACK or is_old:
+        # Which of too many are to go before they are old, is for people to say.
+        purge = command("dead", "purge", topic, "--until", span_text(bounds.keep) if is_old else "MOMENT")
         yield Finding.of(
             ledger.facts.topic,
             "dead",
@@ -197,7 +205,8 @@ def dead_letters(ledger: Ledger) -> Iterator[Finding]:
             f"{ledger.facts.dead:,} of at most {bounds.max_entries:,}",
             f"the oldest is {(age or timedelta(0)).days} days old, of at most {bounds.keep.days}",
             remedy=RUN,
-            besides=f"with a worker of any group of the topic; or: {command('dead', 'purge', topic, '--all', '--yes')}",
+            besides="with a worker of any group of the topic; or throw away what was last tried before then, which"
+            f" needs --yes: {purge}",
         )
 
 

@@ -43,7 +43,7 @@ def dead_groups(case: TopicCase) -> Iterator[Finding]:
         needs = group.facts.next_id or group.facts.pending
         if needs and not group.is_at_work and silence is not None and silence > case.patience.abandoned:
             name = group.facts.name
-            remove = command("group", "rm", case.facts.topic, name, "--yes")
+            remove = command("group", "rm", case.facts.topic, name)
             resume = command("group", "resume", case.facts.topic, name)
             yield Finding.of(
                 group.subject,
@@ -52,7 +52,8 @@ def dead_groups(case: TopicCase) -> Iterator[Finding]:
                 f"it needs everything from {needed_from(group.facts)} on;"
                 f" {amount(len(group.facts.consumers), 'consumer')}, {group.facts.pending:,} pending",
                 remedy=resume if group.facts.paused else start(group),
-                besides=f"{'and then' if group.facts.paused else 'or'}, if it is not needed any more: {remove}",
+                besides=f"{'and then' if group.facts.paused else 'or'}, if it is not needed any more, with --yes:"
+                f" {remove}",
             )
 
 
