@@ -15,7 +15,7 @@ from penstock.backend.entry import Park
 from penstock.message.message import Message
 from penstock.message.wire import Wire
 from tests.support.command_line import CommandLine
-from tests.support.remedies import commands, pasted, prepared, told
+from tests.support.remedies import commands, filled, pasted, prepared, told
 
 NOW = timedelta(0)
 AT_ONCE = ("--quiet", "1ms")
@@ -36,13 +36,13 @@ async def held(app: Penstock, count: int = 2) -> list[str]:
     return ids
 
 
-def mend(penstock: CommandLine, rule: str, *asking: str) -> list[str]:
-    """Run the last command of each finding, which is the one that changes something, and see the finding gone. One that
-    only says what it would do is run once more, and told to."""
+def mend(penstock: CommandLine, rule: str, *asking: str, **values: str) -> list[str]:
+    """Run the last command of each finding, which is the one that changes something, with its words in capitals filled
+    in, and see the finding gone. One that only says what it would do is run once more, and told to."""
     rows = told(penstock, rule, *asking)
     assert rows, f"there is no finding of {rule}"
     for row in rows:
-        words = commands(row)[-1]
+        words = filled(commands(row)[-1], **values)
         if penstock(*words, code=None).code == ONLY_TRIED:
             penstock(*words, "--yes")
     assert told(penstock, rule, *asking) == []
@@ -261,9 +261,30 @@ def test_positions(penstock: CommandLine, client: redis.Redis) -> None:
 
     prepared(penstock, read)
     client.xgroup_setid("orders", "ledger", "9999999999999-0")
-    assert len(mend(penstock, "positions", "check", "orders")) == 4
+    assert len(mend(penstock, "positions", "check", "orders", MOMENT="1h")) == 4
     rows = {row["cursor"]: row for row in penstock("cursor", "ls", "orders").rows}
-    assert (rows["lake"]["behind"], rows["odd"]["entry_id"]) == (0, "0-0")
+    assert (rows["lake"]["behind"], rows["odd"]["entry_id"]) == (4, "0-0")
+
+
+def test_what_came_while_a_group_or_a_cursor_stood_ahead_is_not_lost_to_it(
+    penstock: CommandLine, client: redis.Redis
+) -> None:
+    prepared(penstock, orders)
+    client.xgroup_setid("orders", "g", "9999999999999-0")
+    client.hset(keys.cursors("orders"), "copy", "9999999999999-1")
+    came = [client.xadd("orders", {"payload": "{}"}).decode() for _ in range(2)]
+    mend(penstock, "positions", "check", "orders", MOMENT="1h")
+
+    async def given(app: Penstock) -> tuple[list[str], list[str]]:
+        entries = await app.backend.read_new("orders", "g", "c", 10, NOW)
+        async with app.tail("orders", after=Cursor("copy")) as tail:
+            following = aiter(tail)
+            seen = [await anext(following) for _ in entries]
+        return [entry.id for entry in entries], [one.entry_id for one in seen]  # type: ignore[union-attr] - it is no gap
+
+    of_group, of_cursor = prepared(penstock, given)
+    assert of_group == of_cursor
+    assert of_group[-2:] == came
 
 
 def test_dead_letters_that_cannot_be_opened(penstock: CommandLine, client: redis.Redis) -> None:

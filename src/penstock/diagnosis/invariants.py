@@ -22,6 +22,10 @@ from penstock.overview import age_of
 _NAMED = 5
 _MENDED = 100
 """As many as one command is to take."""
+_PASSED_BY = (
+    "with --yes, from that moment on it is given everything again: take one before it was moved, for what was added"
+    " since was passed by, and is left out for good with --to latest"
+)
 _DEAD_SLACK = 200
 """Dead letters beyond the bound that may stay a while: whole nodes of the stream are dropped, and now and then."""
 
@@ -114,25 +118,26 @@ def positions(ledger: Ledger) -> Iterator[Finding]:
     topic, last = ledger.facts.topic, position(ledger.facts.last_id)
     for group in ledger.groups:
         if position(group.facts.last_delivered) > last:
-            remedy, besides = command("group", "reset", topic, group.facts.name, "--to", "latest", "--yes"), ""
+            remedy, besides = command("group", "reset", topic, group.facts.name, "--to", "MOMENT"), _PASSED_BY
             if group.turn is not None:  # its place is its own
                 remedy = command("group", "rm", topic, group.facts.name)
                 besides = "that needs --yes, and its reader to be stopped, which then begins anew"
             yield _ahead(ledger, f"group {group.facts.name!r}", group.facts.last_delivered, remedy, besides)
     for name in ledger.facts.cursors:
         id = ledger.facts.done_upto(name)  # one of an earlier stream begins anew by itself
-        reset = ("cursor", "reset", topic, name, "--yes", "--to")
+        reset = ("cursor", "reset", topic, name, "--to")
         try:
             is_ahead = position(id) > last
         except ValueError:
             what = f"cursor {name!r} stands at {id!r}, which is no entry id: nothing is trimmed"
-            yield Finding.of(ledger.facts.topic, "positions", what, remedy=command(*reset, "earliest"))
+            anew = "that needs --yes; its reader then begins anew: to leave out what it had, give a moment instead"
+            yield Finding.of(topic, "positions", what, remedy=command(*reset, "earliest"), besides=anew)
             continue
         if is_ahead:
-            yield _ahead(ledger, f"cursor {name!r}", id, command(*reset, "latest"))
+            yield _ahead(ledger, f"cursor {name!r}", id, command(*reset, "MOMENT"), _PASSED_BY)
 
 
-def _ahead(ledger: Ledger, who: str, id: str, remedy: str, besides: str = "") -> Finding:
+def _ahead(ledger: Ledger, who: str, id: str, remedy: str, besides: str) -> Finding:
     return Finding.of(
         ledger.facts.topic,
         "positions",

@@ -162,7 +162,8 @@ def replication(server: ServerFacts) -> Iterator[Finding]:
             "a failover may lose what no replica has yet, though it was acknowledged",
             f"{amount(server.replicas, 'connected replica')}, min-replicas-to-write 0",
             remedy=_set(server, "min-replicas-to-write", "1"),
-            besides=f"{_TO_LAST}; or publish with replicated(1) what must not be lost",
+            besides=f"{_TO_LAST}; while no replica is in time, it then refuses every change; or publish with"
+            " replicated(1) what must not be lost",
             level="note",
         )
     elif server.good_replicas is not None and server.good_replicas < (server.min_replicas or 1):

@@ -118,7 +118,7 @@ def untrimmed(case: TopicCase) -> Iterator[Finding]:
         return
     if pin is None and facts.length <= _LEFT:
         return
-    trim = command("topic", "trim", facts.topic, "--keep", "1d", "--yes")
+    trim = command("topic", "trim", facts.topic, "--keep", "1d")
     why = "no group and no cursor reads this topic, so all of it is kept" if pin else "nobody trims this topic"
     yield Finding.of(
         facts.topic,
@@ -126,7 +126,10 @@ def untrimmed(case: TopicCase) -> Iterator[Finding]:
         f"{why}: its oldest entry is {span_text(first)} old",
         f"{amount(facts.length, 'entry', 'entries')}, the oldest {facts.first_id}",
         remedy=RUN,
-        besides=f"with {reader(case)}" if pin else f"its workers trim; or now: {trim}",
+        besides=f"with {reader(case)}"
+        if pin
+        else "its workers trim, as their retention says; or now, with --yes and"
+        f" the age up to which it is to be kept: {trim}",
     )
 
 
