@@ -190,3 +190,30 @@ def test_a_message_that_was_lost_is_brought_back_to_none_but_whoever_lost_it(
     assert numbers(client, keys.retry("orders", "b") if reader == "workers" else "recovered") == [1]
     assert client.xlen("orders") == 1
     assert not client.exists(keys.retry("orders", "a"), "other")
+
+
+def test_of_jobs_that_a_lane_lost_those_can_be_named_that_are_still_to_be_done(
+    penstock: CommandLine, client: redis.Redis, lake: Lake
+) -> None:
+    """One was made urgent and one cancelled before: by the lane's entries nobody can tell."""
+    _, urgent, cancelled, *lost = [
+        penstock("job", "enqueue", "mail", json.dumps({"n": n})).rows[0]["id"] for n in range(6)
+    ]
+
+    async def read(app: Penstock) -> None:
+        (entry,) = await app.backend.read_new("{mail}:normal", "workers", "c", 1, NOW)
+        await app.backend.ack("{mail}:normal", "workers", entry.id)
+
+    client.xgroup_create("{mail}:normal", "workers", "0")
+    prepared(penstock, read)
+    penstock("job", "priority", "mail", urgent, "high")
+    penstock("job", "cancel", "mail", cancelled, "--yes")
+    archive(client, lake, "{mail}:normal")
+    client.xtrim("{mail}:normal", maxlen=0, approximate=False)
+    (row,) = told(penstock, "trimmed", "why", "mail")
+    replay, show = commands(row)
+    codes = {id: penstock(*filled(show, ID=id), code=None).code for id in (urgent, cancelled, *lost)}
+    assert codes == {urgent: 0, cancelled: 0} | dict.fromkeys(lost, 3)
+    followed(penstock, [*replay, *(word for id in lost for word in ("--ids", id))], lake)
+    assert numbers(client, keys.retry("{mail}:normal", "workers")) == [3, 4, 5]
+    assert client.xlen("{mail}:normal") == 0

@@ -211,12 +211,21 @@ def _recovered(case: GroupCase) -> tuple[str, str]:
     aside, archived = recovery.to_another_topic(topic.topic, gone), "that says what was archived of them; with --yes"
     if reader == "workers":
         given = recovery.to_group(topic.topic, case.facts.name, gone)
-        return given, f"{archived}, it is given to this group alone, which goes on as ever"
+        besides = f"{archived}, it is given to this group alone, which goes on as ever"
+        return given, besides + (_still_to_be_done(topic.topic) if keys.is_lane(topic.topic) else "")
     if reader == "sequence":
         on = "which goes on behind the gap after changes.accept_loss(), of a partition by itself"
         return aside, f"{archived}, {recovery.ASIDE}, {on}"
     start = "start the query again with failOnDataLoss=false to go on behind the gap"
     return start, f"what another archive has of them is said, and with --yes put on topic OTHER, by: {aside}"
+
+
+def _still_to_be_done(lane: str) -> str:
+    show = command("job", "show", keys.queue_name(lane), "ID")
+    return (
+        "; jobs that were cancelled or put in another lane are among them, and would be done all the same: to leave"
+        f" these out, name the others, each with --ids; this still knows these, and not the others: {show}"
+    )
 
 
 def future(case: GroupCase) -> Iterator[Finding]:
