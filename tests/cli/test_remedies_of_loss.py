@@ -190,6 +190,10 @@ def test_a_message_that_was_lost_is_brought_back_to_none_but_whoever_lost_it(
     assert numbers(client, keys.retry("orders", "b") if reader == "workers" else "recovered") == [1]
     assert client.xlen("orders") == 1
     assert not client.exists(keys.retry("orders", "a"), "other")
+    if reader == "workers":
+        penstock("publish", "orders", '{"n": 2}')
+        prepared(penstock, lambda app: settled(app, "b", 1))
+        assert told(penstock, "lost", "why", receipt["id"]) == []
 
 
 def test_of_jobs_that_a_lane_lost_those_can_be_named_that_are_still_to_be_done(

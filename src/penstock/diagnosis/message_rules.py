@@ -87,7 +87,7 @@ def lost(seen: Whereabouts) -> Iterator[Finding]:
                 evidence=(f"entry {one.entry_id}",),
                 remedy=remedy,
                 besides=f"that says whether it was archived; with --yes, {whereto}; where it was not, publish it again,"
-                " which gives it to every group",
+                " which gives it to every group; this is told until the group is given its next entry",
             )
 
 
