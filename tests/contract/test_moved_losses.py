@@ -244,3 +244,12 @@ async def test_what_is_trimmed_beneath_a_group_that_moves_on_uncounted_is_told(
     await read(backend, topic, 1)
     assert told(await backend.watch(topic, "g")) == (0, ids[4])
     assert told(await backend.watch(topic, "g")) == ALL_TOLD
+
+
+async def test_what_is_trimmed_right_after_a_move_that_nobody_counted_is_told(
+    backend: RedisBackend, topic: str, admin: "redis.Redis"
+) -> None:
+    ids = await half_read(backend, topic, 9)
+    assert not await backend.move_group(topic, "g", ids[2])
+    admin.xtrim(topic, minid=ids[6], approximate=False)
+    assert told(await backend.watch(topic, "g")) == (0, ids[3])

@@ -112,3 +112,17 @@ async def test_a_count_that_was_doubtful_is_so_behind_a_restore(
     left = len(admin.xrange(topic, min=f"({known.last_delivered}"))
     assert seen.lag == left or not seen.lag_exact
     assert looked.messages == left or looked.state != "exact"
+
+
+async def test_what_is_trimmed_behind_a_restore_that_nobody_can_count_is_told(
+    backend: RedisBackend, topic: str, admin: "redis.Redis"
+) -> None:
+    ids = await filled(backend, topic)
+    await read(backend, topic, 3)
+    known = await backend.watch(topic, "g")
+    admin.xdel(topic, ids[1])
+    admin.xdel(topic, ids[3])
+    admin.xgroup_destroy(topic, "g")
+    await backend.restore_group(topic, "g", known)
+    admin.xtrim(topic, minid=ids[6], approximate=False)
+    assert told(await backend.watch(topic, "g")) == (0, ids[4])

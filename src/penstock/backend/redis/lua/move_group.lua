@@ -60,7 +60,8 @@ if is_same_stream then
   end
   if skipped then note.skipped, note.from = skipped, note.from or stood end
   if less(place, stood) and less(note.back or '0-0', stood) then note.back = stood end
-  note.run, note.next = run, nil
+  local next = not read and redis.call('XRANGE', KEYS[1], '(' .. place, '+', 'COUNT', 1)[1]
+  note.run, note.next = run, next and next[1] or nil
   local oldest = redis.call('XPENDING', KEYS[1], ARGV[1], '-', '+', 1)[1]
   local held = oldest ~= nil and not less(place, oldest[1])
   note.low, note.held, note.last, note.read, note.sure = held and oldest[1] or place, held, place, read, read ~= nil

@@ -52,8 +52,8 @@ local created = redis.pcall(unpack(create))
 if created.err then return created end
 redis.call('DEL', KEYS[2])
 if held == 1 then
-  if note.held then note.next = note.low end
-  if not is_told then note.next = nil end
+  local next = redis.call('XRANGE', stream, '(' .. start, '+', 'COUNT', 1)[1]
+  if not is_told then note.next = next and next[1] elseif note.held then note.next = note.low end
   note.told = whole['max-deleted-entry-id']
   note.back = whole['last-generated-id'] -- its readers may have been given more than was noted
   note.last, note.read, note.sure = start, read, note.sure and read ~= nil
