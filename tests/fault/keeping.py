@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from tests.fault.behaviour import MALFORMED
 from tests.fault.history import History
+from tests.fault.lanes import topics_of
 from tests.fault.postmortem import last_seen
 from tests.fault.rules import Rules
 from tests.fault.state import Dead, State, order
@@ -126,7 +127,7 @@ def i9_loss_is_loud(history: History, state: State, rules: Rules) -> Iterator[st
         alarms = [line for line in history.events("Lost") if line.group == group]
         if missing and not alarms and not reported:
             yield f"{len(missing)} messages of {state.topic} were destroyed, and group {group} never said so"
-        if any(line.topic != state.topic for line in alarms):
+        if any(line.topic not in (state.topic, *topics_of(state.topic, lanes=True)) for line in alarms):
             yield f"an alarm of group {group} names another topic than {state.topic}"
     twice = Counter((letter.group, letter.entry) for letter in state.dead if letter.lost)
     for (group, entry), count in twice.items():

@@ -9,12 +9,14 @@ from penstock.backend.redis.scripts import load
 from tests.fault.behaviour import AT_ONCE, KILLING
 from tests.fault.closing import audit
 from tests.fault.evidence import acknowledged, events, handled, taken_over
+from tests.fault.lanes import topics_of
 from tests.fault.programs import Program
 from tests.fault.rows import row
 from tests.fault.scene import Scene
 from tests.fault.servers import EVERY_SECOND
 from tests.fault.size import DUPLICATES, FULL, MESSAGES, MIX
 from tests.fault.test_fencing import awake_beside_its_successor
+from tests.fault.test_loss_is_loud import BACKLOG, afterwards
 
 LEASE = 2.0 if FULL else 0.8
 SHARE = 16
@@ -135,3 +137,22 @@ async def test_a_flood_of_urgent_jobs_leaves_the_others_their_share_also_when_wo
     scene.prove("urgent jobs begun meanwhile", last_flood)
     # All sixty, or at least their share of what was begun until the flood was over.
     assert len(low) >= min(60, last_flood / SHARE - 8), (len(low), last_flood)
+
+
+@row("F22 jobs: trimmed beneath the lanes", redis=True)
+async def test_jobs_that_are_trimmed_beneath_the_lanes_are_told_with_their_number(scene: Scene) -> None:
+    """Where a job is held, and later ones are done and dropped, servers from 7.2 on lose count of what was read."""
+    scene.work(2, concurrency=2, lease=LEASE)
+    scene.produce(BACKLOG, producers=2, fates={"gated": 3, "slow": BACKLOG // 2}, seconds=0.02)
+    await scene.published()
+    await scene.first(3, "start", where=lambda line: line.do == "gated")
+    before = handled(scene)
+    await scene.until(lambda: handled(scene) > before + 20, "that later ones are done")
+    scene.breaks("trimmed")
+    gone = [scene.admin.xtrim(lane, maxlen=1, approximate=False) for lane in topics_of(scene.topic, lanes=True)]
+    scene.prove("jobs trimmed", sum(gone))
+    scene.heals("trimmed")
+    await afterwards(scene)
+    history = scene.history()
+    missing = {tag for tag in history.acks if not any(run.ended for run in history.runs.get(("g", tag), ()))}
+    assert sum(line.facts["count"] for line in events(scene, "Lost")) == len(missing), "the alarms count exactly"

@@ -80,8 +80,8 @@ class Worker:
         facts = {
             name: plain(getattr(event, name)) for name in event.__struct_fields__ if name not in {"topic", "group"}
         }
-        if "entry_id" in facts:
-            facts["entry_id"] = apart(event.topic, facts["entry_id"])
+        for name in {"entry_id", "first", "last"} & facts.keys():
+            facts[name] = apart(event.topic, facts[name])
         if "entry_ids" in facts:
             facts["entry_ids"] = [apart(event.topic, one) for one in facts["entry_ids"]]
         self._journal.write("event", name=type(event).__name__, topic=event.topic, group=event.group, facts=facts)
