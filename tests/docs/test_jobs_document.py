@@ -13,7 +13,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "jobs.md").read_text()
 
 
 def test_the_example_has_a_job_done_and_cancels_another(tmp_path: Path) -> None:
-    (code, *_) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    (code,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     done = subprocess.run(
         [sys.executable, "-c", code],
         env={**os.environ, "PENSTOCK_URL": f"embedded://{tmp_path}"},

@@ -13,7 +13,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "tail.md").read_text()
 
 
 def test_the_example_follows_a_message(tmp_path: Path) -> None:
-    (code, *_) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    (code, _) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     done = subprocess.run(
         [sys.executable, "-c", code],
         env={**os.environ, "PENSTOCK_URL": f"embedded://{tmp_path}"},
