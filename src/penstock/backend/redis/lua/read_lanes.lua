@@ -55,7 +55,8 @@ local function place(stream) -- how much the group has read of it, if the server
 end
 local function take(number, most)
   local stream, got, given = KEYS[number], 0, 0
-  local read = number % 2 == 0 and place(stream)
+  local length = number % 2 == 0 and redis.pcall('XLEN', stream) or 0 -- of a retry stream nobody counts what was read
+  local read = length ~= 0 and place(stream)
   while got < most and fault == '' and passed_by < most_passed_by do
     local reply = redis.pcall('XREADGROUP', 'GROUP', group, me, 'COUNT', most - got, 'STREAMS', stream, '>')
     if not reply then break end
