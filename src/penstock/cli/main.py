@@ -10,7 +10,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; leave with its exit code if it failed. Only a bug in Penstock ends in a traceback."""
     try:
         _open_closed_streams()
-        _run(arguments)
+        from penstock.cli.whole_output import whole_output
+
+        with whole_output():
+            _run(arguments)
     except KeyboardInterrupt:  # also in the first moments: what takes time to load is loaded in here
         from penstock.cli.usage import INTERRUPTED
 
@@ -31,6 +34,7 @@ def _run(arguments: Sequence[str] | None) -> None:
     from penstock.cli.help_pages import explaining, screen
     from penstock.cli.tree import app
     from penstock.cli.usage import COULD_NOT, UNHEARD, USAGE, UsageError, code_of
+    from penstock.cli.whole_output import unheard
     from penstock.errors import PenstockError
 
     given = sys.argv[1:] if arguments is None else arguments
@@ -51,7 +55,7 @@ def _run(arguments: Sequence[str] | None) -> None:
         fail(one_line(error), code=code_of(error))
     except BrokenPipeError:
         # The reader of our output left, as `| head` does. Python would complain about it once more on its way out.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        unheard(sys.stdout.fileno())
         sys.exit(UNHEARD)
     except OSError as error:  # of a file, or of a disk that is full
         fail(one_line(error), code=COULD_NOT)

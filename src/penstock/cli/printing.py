@@ -81,6 +81,7 @@ def printing(form: str | None, columns: Sequence[str], *, live: bool = False) ->
         yield printer
     except KeyboardInterrupt:
         printer.end()
+        sys.stdout.flush()  # here, where the next Ctrl-C is known to be the second
         raise
     printer.end()  # not if it failed: half an answer must not look like a whole one
     sys.stdout.flush()  # before anything is said beside it: whoever has left hears nothing of that either

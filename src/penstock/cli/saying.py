@@ -1,10 +1,10 @@
 """What a process says that runs for long. That nobody listens any more is no reason for it to end."""
 
-import os
 import sys
 from typing import TextIO
 
 from penstock.cli.shown import line_of
+from penstock.cli.whole_output import unheard
 
 
 def say(text: str) -> None:
@@ -20,4 +20,4 @@ def _print(text: str, stream: TextIO) -> None:
         print(text, file=stream, flush=True)
     except BrokenPipeError:
         # Else Python would try once more at the end, and make of it an exit code of its own.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        unheard(stream.fileno())
