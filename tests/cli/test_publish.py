@@ -5,6 +5,7 @@ import json
 import os
 import pty
 import re
+import signal
 import subprocess
 import sys
 import tracemalloc
@@ -130,6 +131,23 @@ def test_a_first_line_that_is_no_message_keeps_no_later_one_from_being_published
         _, told = command.communicate(b"1\n", timeout=50)
     assert (command.returncode, client.xlen("orders")) == (1, 1)
     assert told == b"penstock: 1 of 2 messages were not published: see above\n"
+
+
+def test_interrupted_it_says_how_far_it_came(penstock: CommandLine, client: redis.Redis) -> None:
+    env = {**os.environ, "PENSTOCK_URL": str(penstock.url)}
+    with subprocess.Popen(
+        [*PENSTOCK, "publish", "orders"], env=env,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0,
+    ) as command:  # fmt: skip
+        assert command.stdin is not None
+        assert command.stdout is not None
+        command.stdin.write(b'{"n": 1}\n{"n": 2}\n{"n": 3')
+        receipts = [command.stdout.readline() for _ in range(2)]
+        command.send_signal(signal.SIGINT)
+        out, err = command.communicate(timeout=30)
+    assert (command.returncode, out) == (130, b"")
+    assert err == b"penstock: interrupted: published to 'orders' so far: about 2 messages\n"
+    assert [json.loads(line)["entry_id"].encode() for line in receipts] == [id for id, _ in client.xrange("orders")]
 
 
 def test_a_body_may_come_from_a_file_and_may_be_text(

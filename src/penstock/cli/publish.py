@@ -4,6 +4,7 @@ import asyncio
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -17,6 +18,7 @@ from penstock.cli.saying import warn
 from penstock.cli.servers import HERE, At, connected
 from penstock.cli.stdin_lines import Line, lines_of
 from penstock.cli.usage import UsageError
+from penstock.diagnosis.finding import amount
 from penstock.errors import PenstockError, PublishError, PublishUnknownError, ServerError, ServerUnreachableError
 from penstock.options import Limits
 
@@ -93,16 +95,22 @@ def publish(
         bus, place = runner.run(_bus_of(app, topic)), str(server.address())
         sender = _Sender(bus, said, is_text=text, is_only=given is not None, place=place)
         has_bar = given is None and not is_typed and has_room(output)
-        with progress("publishing", is_shown=has_bar) as show:
+        half_done = partial(_half_published, topic) if given is None else None
+        with progress("publishing", interrupted=half_done, is_shown=has_bar) as show:
             for some in lines_of(stdin(), _LONGEST) if given is None else [[Line(1, given)]]:
-                for row in runner.run(sender.send(some)):
+                rows = runner.run(sender.send(some))
+                show(sender.sent)
+                for row in rows:
                     printer.write(row)
                 sys.stdout.flush()
-                show(sender.sent)
                 if sender.halted_by is not None:
                     raise sender.halted_by
     if sender.failed:
         raise PublishError(f"{sender.failed:,} of {sender.seen:,} messages were not published: see above")
+
+
+def _half_published(topic: str, count: int) -> str:
+    return f"published to {topic!r} so far: about {amount(count, 'message')}"
 
 
 async def _bus_of(app: "Penstock", topic: str) -> "Bus":
