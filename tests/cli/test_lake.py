@@ -80,9 +80,14 @@ def test_a_replay_without_pyspark_says_what_to_install(lake: str, kept_server: S
 
 
 def test_the_files_of_a_table_are_all_that_other_readers_need(lake: str) -> None:
-    files = run("files", "raw", "--lake", lake).splitlines()
+    files = run("files", "raw", "--lake", lake, "-o", "raw").splitlines()
     assert len(files) == 6
     assert all(Path(file).is_file() for file in files)
+    told = [json.loads(line) for line in run("files", "raw", "--lake", lake).splitlines()]
+    assert [row["path"] for row in told] == files
+    assert {(row["topic"], row["size"] == Path(row["path"]).stat().st_size) for row in told} == {("orders", True)}
+    assert sum(row["rows"] for row in told) == 1500
+    assert "size" in run("files", "raw", "--lake", lake, "-o", "table").splitlines()[0]
     assert run("files", "raw", "--lake", lake, "--topic", "other") == ""
     assert "it has dead, malformed, raw" in run("files", "cooked", "--lake", lake, code=3)
 

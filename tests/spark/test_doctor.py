@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from penstock.spark.start.doctor import EXTRA, Finding, examine
+from tests.support.command_line import CommandLine
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-DOCTOR = ["from penstock.cli.main import main; main(['spark', 'doctor'])"]
+DOCTOR = ["from penstock.cli.main import main; main(['spark', 'doctor', '-o', 'table'])"]
 
 
 def findings(**environ: str) -> dict[str, Finding]:
@@ -33,9 +34,15 @@ def run(command: list[str], **environ: str) -> "subprocess.CompletedProcess[str]
 
 def test_here_nothing_is_wrong() -> None:
     done = run([sys.executable, "-c", *DOCTOR])
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, done.stderr) == (0, "penstock: Spark can start: penstock.spark.session()\n")
     assert re.search(r"^ok +java +\S+ \(Java \d+, from ", done.stdout, re.MULTILINE)
     assert "WRONG" not in done.stdout
+
+
+def test_a_program_is_told_in_rows() -> None:
+    done = CommandLine(None, Path("/nowhere"))("spark", "doctor")
+    assert [tuple(row) for row in done.rows] == [("level", "what", "found", "remedy")] * len(findings())
+    assert {(row["level"], row["remedy"]) for row in done.rows} == {("ok", None)}
 
 
 def test_without_the_extra_it_says_how_to_install_it(tmp_path: Path) -> None:

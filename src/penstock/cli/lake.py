@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from penstock.backend import keys
-from penstock.cli.printing import Form, print_table
+from penstock.cli.printing import Form, print_rows, print_table
 from penstock.cli.usage import NotThereError
 from penstock.errors import LakeError
 from penstock.lake import Lake, Snapshot
@@ -85,8 +85,8 @@ def _with_reached(found: Any, state: Snapshot) -> Any:
     return found.append_column("reached", pa.array([reached.get(place) for place in places], pa.string()))
 
 
-def files(table: str, /, *, lake: Path, topic: str | None = None) -> None:
-    """List the files of a table, one path per line: what other readers of Parquet should read, and nothing else.
+def files(table: str, /, *, lake: Path, topic: str | None = None, output: Form = None) -> None:
+    """List the files of a table: what other readers of Parquet should read, and nothing else. -o raw: paths alone.
 
     Parameters
     ----------
@@ -102,5 +102,6 @@ def files(table: str, /, *, lake: Path, topic: str | None = None) -> None:
     if table not in known:
         raise NotThereError(f"a lake has no files of a table {table!r}: it has {', '.join(sorted(known))}")
     wanted = {} if topic is None else {"topic": topic}
-    for file in opened.snapshot().of(table, **wanted):
-        sys.stdout.write(f"{opened.path / file.path}\n")
+    found = opened.snapshot().of(table, **wanted)
+    rows = [{"path": str(opened.path / one.path), **one.partition, "rows": one.rows, "size": one.size} for one in found]
+    print_rows(rows, output, ("path",) if output == "raw" else ("topic", "date", "rows", "size", "path"))
