@@ -87,6 +87,13 @@ def test_a_long_name_is_broken_where_its_parts_end() -> None:
     assert TOPIC in "\n".join(lines([row], 120))
 
 
+@pytest.mark.parametrize("width", range(20, 60))
+def test_a_head_is_never_broken(width: int) -> None:
+    row = {"topic": "orders", "pinned_by": "group mail", "handed_back": 1, "is_alive": True}
+    told = lines([row] * 4, width, spare=("is_alive",))
+    assert {"topic", "pinned_by", "handed_back"} <= set(re.findall(r"[a-z_]+", " ".join(told)))
+
+
 def test_columns_that_can_be_spared_go_one_by_one() -> None:
     row = {"topic": "orders", "lag": 100, "parked": 1_000_000, "behind": 1_000_000}
     spare = ("parked", "behind")

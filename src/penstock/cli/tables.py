@@ -1,9 +1,9 @@
 """Tables as people read them: ids and names of consumers are never broken, so that they can be copied anywhere.
 
-What is too wide is folded between words. Where that is not enough, empty columns are left out, and of those that can be
-spared the ones that say 0 throughout; then texts are folded narrower, then other long names are broken, then columns
-are left out that can be spared. Where there is no room even so, or where one fact per line takes fewer lines, that is
-how it is shown.
+What is too wide is folded between words, as heads are, which are never broken within one. Where that is not enough,
+empty columns are left out, and of those that can be spared the ones that say 0 throughout; then texts are folded
+narrower, then other long names are broken, then columns are left out that can be spared. Where there is no room even
+so, or where one fact per line takes fewer lines, that is how it is shown.
 """
 
 import re
@@ -60,10 +60,11 @@ class _Column:
 
     def least(self, room: _Room) -> int:
         """In which nothing is broken that must be whole."""
-        words = {word for text in self.cells for word in text.split()} | set(self.head.replace("_", "_ ").split())
-        kept = max((_width(word) for word in words if self._is_copied(word)), default=0)
+        words = {word for text in self.cells for word in text.split()}
+        kept = (_width(word) for word in words if self._is_copied(word))
         others = (min(_width(word), room.word) for word in words if _width(word) <= _LONGEST_WORD)
-        return max(kept, *others, min(self.widest, room.text))
+        heads = (width for word in self.head.split() if (width := _width(word)) <= _LONGEST_WORD)
+        return max(0, *kept, *others, *heads, min(self.widest, room.text))
 
     def _is_copied(self, word: str) -> bool:
         return self.name in _COPIED or _ID.fullmatch(word) is not None
@@ -147,8 +148,7 @@ def _table(columns: Sequence[_Column], widths: Sequence[int]) -> "RenderableType
         box=box.SIMPLE_HEAD, padding=(0, _GAP - 1, 0, 0), pad_edge=False, show_edge=False, header_style="bold"
     )
     for column, width in zip(columns, widths, strict=True):
-        head = column.head if _width(column.head) <= width else column.head.replace("_", "_\n")
-        table.add_column(Text(head), justify=column.justify, width=width, overflow="fold")
+        table.add_column(Text(column.head), justify=column.justify, width=width, overflow="fold")
     for row in zip(*(one.cells for one in columns), strict=True):
         table.add_row(*(Text(_broken(cell, width)) for cell, width in zip(row, widths, strict=True)))
     return table
