@@ -23,6 +23,7 @@ from penstock.keyed.partitions import partition_of
 from penstock.message.message import Message
 from penstock.message.wire import Wire
 from tests.support.command_line import CommandLine
+from tests.support.started import Started
 
 
 def fill(penstock: CommandLine, topic: str, count: int) -> list[str]:
@@ -336,6 +337,21 @@ def test_retry_streams_are_no_topics(penstock: CommandLine, client: redis.Redis,
     said = penstock.refused("topic", arguments[0], retry, *arguments[1:], code=2, stdin=line)
     assert "is a key of Penstock's own" in said
     assert (client.keys(), client.xlen(retry)) == ([retry.encode()], 1)
+
+
+@pytest.mark.parametrize(
+    ("words", "doing"), [(("topic", "adopt", "--match", "*"), "adopting"), (("check",), "checking")]
+)
+def test_what_takes_long_of_many_topics_shows_on_a_terminal_how_far_it_is(
+    penstock: CommandLine, words: tuple[str, ...], doing: str
+) -> None:
+    for name in ("chat:1", "chat:2", "chat:3"):
+        fill(penstock, name, 1)
+    assert doing not in penstock(*words).err
+    with Started(*words, "-o", "ndjson", url=penstock.url, terminal=True, merged=True, TERM="xterm") as started:
+        done = started.finish()
+    assert (done.code, doing in done.out, "━" in done.out, "/3" in done.out) == (0, True, True, True)
+    assert "\x1b[2K" in done.out  # it leaves no trace
 
 
 def test_what_cannot_be_adopted_keeps_no_other_from_it_and_names_that_are_wrong_change_nothing(

@@ -7,6 +7,7 @@ from penstock.cli.findings import print_findings
 from penstock.cli.given import Count
 from penstock.cli.looking import absent
 from penstock.cli.printing import Form
+from penstock.cli.progress import progress
 from penstock.cli.servers import HERE, At, ask
 from penstock.errors import GroupMissingError
 
@@ -37,7 +38,8 @@ def check(
         names = list(topics) or await app.backend.topics()
         diagnosis = Diagnosis(app.backend.speaking({name: Wire(dialect) for name in names}))
         found: list[Finding] = []
-        for name in names:
+        for done, name in enumerate(names):
+            show(done, len(names), name)
             try:
                 found += await diagnosis.check(name, sample, known=not topics)
             except GroupMissingError:
@@ -46,5 +48,6 @@ def check(
                 raise await absent(app, name) from None
         return len(names), found
 
-    count, found = ask(server, look)
+    with progress("checking") as show:
+        count, found = ask(server, look)
     print_findings(found, output, fine=f"everything holds of {count:,} {'topic' if count == 1 else 'topics'}")

@@ -24,6 +24,7 @@ from penstock.overview import Overview, TopicView
 if TYPE_CHECKING:
     from penstock.app import Penstock
     from penstock.backend.entry import Pin
+    from penstock.cli.progress import Show
 
 
 def info(topic: str, /, *, output: Form = None, server: At = HERE) -> None:
@@ -144,22 +145,38 @@ def adopt(
     """
     if not topics and match is None:
         raise UsageError("name streams to adopt, or give a pattern with --match.")
-    print_rows(ask(server, lambda app: _adopted(app, topics, match)), output, ("topic", "length", "groups", "new"))
+    with progress("adopting") as show:
+        rows = ask(server, lambda app: _adopted(app, topics, match, show))
+    print_rows(rows, output, ("topic", "length", "groups", "new"))
 
 
-async def _adopted(app: "Penstock", topics: tuple[str, ...], match: str | None) -> list[dict[str, Any]]:
+async def _adopted(app: "Penstock", topics: tuple[str, ...], match: str | None, show: "Show") -> list[dict[str, Any]]:
     known, rows = set(await app.backend.topics()), []
-    found = {name: await _stream(app, name) for name in topics}
-    matching = [] if match is None else sorted([name async for name in app.backend.streams(match)])
-    for name in matching:
-        try:
-            found.setdefault(name, await _stream(app, name))
-        except (ConfigurationError, NotThereError, TopicError) as error:  # it is damaged, or its name cannot be written
-            warn(f"the stream {name!r} cannot be adopted: {error}")
-    for name, view in found.items():
-        await app.backend.register(name)
-        rows.append({"topic": name, "length": view.length, "groups": len(view.groups), "new": name not in known})
+    named = {name: await _stream(app, name) for name in topics}  # all of them before one is made known
+    names = list(dict.fromkeys([*named, *sorted(await _fitting(app, match, show))]))
+    for count, name in enumerate(names, 1):
+        if (view := named.get(name) or await _stream_if_fit(app, name)) is not None:
+            await app.backend.register(name)
+            rows.append({"topic": name, "length": view.length, "groups": len(view.groups), "new": name not in known})
+        show(count, len(names))
     return rows
+
+
+async def _fitting(app: "Penstock", match: str | None, show: "Show") -> list[str]:
+    found: list[str] = []
+    if match is not None:
+        async for name in app.backend.streams(match):
+            found.append(name)
+            show(0, facts=f"{len(found):,} found")
+    return found
+
+
+async def _stream_if_fit(app: "Penstock", name: str) -> TopicView | None:
+    try:
+        return await _stream(app, name)
+    except (ConfigurationError, NotThereError, TopicError) as error:  # it is damaged, or its name cannot be written
+        warn(f"the stream {name!r} cannot be adopted: {error}")
+        return None
 
 
 async def _stream(app: "Penstock", name: str) -> TopicView:
