@@ -13,6 +13,7 @@ from penstock.events import DeadLettered, Event, Trouble
 from penstock.message.message import Message
 from penstock.message.wire import Wire
 from tests.support.command_line import CommandLine
+from tests.support.started import Started
 
 DAY_MS = 86_400_000
 
@@ -195,6 +196,17 @@ async def test_a_worker_that_runs_is_given_everything_again_and_misses_nothing(p
         (group,) = (await app.backend.inspect("orders")).groups
     assert sorted(seen) == sorted([*range(50), *range(51)])
     assert (wrong, group.pending, group.next_id) == ([], 0, None)
+
+
+def test_a_claim_shows_on_a_terminal_how_far_it_is(
+    penstock: CommandLine, client: redis.Redis, orders: list[str]
+) -> None:
+    client.xclaim("orders", "billing", "w1", 0, orders[1:3], idle=40_000, justid=True)
+    claim = ("group", "claim", "orders", "billing", "--yes")
+    with Started(*claim, url=penstock.url, terminal=True, merged=True, TERM="xterm") as claiming:
+        done = claiming.finish()
+    assert (done.code, "claiming" in done.out, "2/2" in done.out) == (0, True, True)
+    assert "2 entries of 'orders' are free" in done.out
 
 
 def test_what_a_dead_consumer_holds_is_claimed_only_with_yes(

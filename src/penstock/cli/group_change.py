@@ -15,6 +15,7 @@ from penstock.cli.group import all_held
 from penstock.cli.looking import MOST_COUNTED, count_behind, counted_text, group_there, refuse_if_read, unread_text
 from penstock.cli.moments import Span
 from penstock.cli.places import Place, id_in
+from penstock.cli.progress import progress
 from penstock.cli.saying import warn
 from penstock.cli.servers import HERE, At, ask
 from penstock.cli.shown import span_text
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from penstock.backend.entry import Held
 
 _IDLE = timedelta(seconds=30)
+_STEP = 1000  # entries between two looks at how far it is
 
 
 def reset(
@@ -122,9 +124,14 @@ def claim(
 async def _claim(app: "Penstock", topic: str, group: str, consumer: str | None, idle: timedelta, *, yes: bool) -> None:
     await group_there(app, topic, group)
     found: dict[tuple[str, str], list[str]] = defaultdict(list)
-    async for stream, held in all_held(app, topic, group, consumer):
-        if held.idle >= idle and not held.is_free:
-            found[stream, held.consumer].append(held.id)
+    with progress("looking") as show:
+        seen = 0
+        async for stream, held in all_held(app, topic, group, consumer):
+            seen += 1
+            if held.idle >= idle and not held.is_free:
+                found[stream, held.consumer].append(held.id)
+            if seen % _STEP == 0:
+                show(seen)
     if not found:
         whose = "" if consumer is None else f" by consumer {consumer!r}"
         print(f"Nothing to do: no entry was held{whose} for {span_text(idle)} without being touched")
@@ -136,9 +143,14 @@ async def _claim(app: "Penstock", topic: str, group: str, consumer: str | None, 
                 for (_, name), ids in found.items()
             )
         )
-    freed = 0
-    for (stream, name), ids in found.items():
-        freed += len(ids) - len(await app.backend.expire(stream, group, name, ids))
+    freed = done = 0
+    with progress("claiming") as show:
+        for (stream, name), ids in found.items():
+            for start in range(0, len(ids), _STEP):
+                some = ids[start : start + _STEP]
+                freed += len(some) - len(await app.backend.expire(stream, group, name, some))
+                done += len(some)
+                show(done, sum(map(len, found.values())))
     entries = amount(freed, f"entry of {topic!r} is", f"entries of {topic!r} are")
     print(f"{entries} free for the workers of group {group!r}")
 
