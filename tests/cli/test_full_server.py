@@ -106,8 +106,9 @@ def test_the_diagnosis_tells_of_the_limit_and_what_it_says_makes_room(
     work(server, admin, tmp_path)
     penstock(*doctor)
     fill(admin)
-    admin.config_set("maxmemory", admin.info("memory")["used_memory"] + 100_000)
     for asking in (doctor, ("why", "orders")):
+        # Just before each: what the server gives back of its buffers would be room.
+        admin.config_set("maxmemory", admin.info("memory")["used_memory"] + 100_000)
         row = next(row for row in penstock(*asking, code=1).rows if row["rule"] == "memory")
         assert row["level"] == "wrong"
         assert "has hardly any room left, and has refused to store more; settling still works" in row["what"]
