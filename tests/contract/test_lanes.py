@@ -249,8 +249,9 @@ async def test_how_much_was_read_stays_known_where_the_last_that_was_read_is_dro
     assert (await backend.watch(lane, "g")).missed == 10
 
 
+@pytest.mark.parametrize("by", ["complete", "drop"])
 async def test_a_lane_that_is_reset_gives_again_also_what_is_settled_then(
-    backend: RedisBackend, lanes: list[str], admin: "redis.Redis"
+    backend: RedisBackend, lanes: list[str], by: str
 ) -> None:
     lane = lanes[1]
     await backend.publish_many(lane, [Message(number) for number in range(5)])
@@ -258,6 +259,10 @@ async def test_a_lane_that_is_reset_gives_again_also_what_is_settled_then(
     entries = await read(backend, lanes, 3)
     await backend.move_group(lane, "g", "0-0")
     ids, fence = [one.id for one in entries], entries[0].fence  # type: ignore[union-attr]
-    assert (await backend.complete(lane, "g", "me", ids, fence=fence, drops=True)).ok == 3
+    if by == "complete":
+        assert (await backend.complete(lane, "g", "me", ids, fence=fence, drops=True)).ok == 3
+    else:
+        assert await backend.ack_many(lane, "g", ids) == 3
+        assert await backend.drop(lane, "g", ids) == 0
     assert numbers(await read(backend, lanes, 5)) == [0, 1, 2, 3, 4]
     assert (await backend.watch(lane, "g")).missed == 0

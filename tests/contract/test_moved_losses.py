@@ -11,6 +11,7 @@ from penstock.backend.redis import RedisBackend
 from penstock.backend.sighting import GroupSighting
 from penstock.message.message import Message
 from tests.support.proxy import Proxy
+from tests.support.waiting import blocked
 
 NOW = timedelta(0)
 ENOUGH = 20.0
@@ -253,3 +254,28 @@ async def test_what_is_trimmed_right_after_a_move_that_nobody_counted_is_told(
     assert not await backend.move_group(topic, "g", ids[2])
     admin.xtrim(topic, minid=ids[6], approximate=False)
     assert told(await backend.watch(topic, "g")) == (0, ids[3])
+
+
+@pytest.mark.parametrize("counted", [True, False])
+@pytest.mark.parametrize("reads", ["waits for what comes", "finds nothing"])
+async def test_what_is_gone_from_a_topic_that_was_emptied_is_told_whatever_is_read_then(
+    backend: RedisBackend, topic: str, admin: "redis.Redis", reads: str, *, counted: bool
+) -> None:
+    if counted:
+        ids = await half_read(backend, topic, 4)
+    else:
+        ids = await fill(backend, topic, 10)
+        admin.xgroup_create(topic, "g", ids[2])
+        await backend.watch(topic, "g")
+        await read(backend, topic, 1)
+        await backend.watch(topic, "g")
+    admin.xtrim(topic, maxlen=0, approximate=False)
+    if reads == "waits for what comes":
+        waiting = asyncio.create_task(backend.read_new(topic, "g", "a", 5, timedelta(seconds=ENOUGH)))
+        await blocked(admin)
+        await fill(backend, topic, 1)
+        assert len(await waiting) == 1
+    else:
+        assert await backend.read_new(topic, "g", "a", 5, NOW) == []
+    assert told(await backend.watch(topic, "g")) == ((6, None) if counted else (0, ids[4]))
+    assert told(await backend.watch(topic, "g")) == ALL_TOLD

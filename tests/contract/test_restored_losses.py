@@ -126,3 +126,21 @@ async def test_what_is_trimmed_behind_a_restore_that_nobody_can_count_is_told(
     await backend.restore_group(topic, "g", known)
     admin.xtrim(topic, minid=ids[6], approximate=False)
     assert told(await backend.watch(topic, "g")) == (0, ids[4])
+
+
+async def test_what_is_trimmed_beneath_a_lane_whose_group_vanishes_among_what_was_done_is_counted(
+    backend: RedisBackend, topic: str, admin: "redis.Redis"
+) -> None:
+    await backend.publish_many(topic, [Message(number) for number in range(5)])
+    await backend.create_group(topic, "g")
+    await backend.watch(topic, "g")
+    entries = await backend.read_new(topic, "g", "a", 5, NOW)
+    known = await backend.watch(topic, "g")
+    await backend.publish_many(topic, [Message(number) for number in range(6)])
+    await backend.complete(topic, "g", "a", [one.id for one in entries], fence=entries[0].fence, drops=True)
+    admin.xtrim(topic, maxlen=0, approximate=False)
+    admin.xgroup_destroy(topic, "g")
+    await backend.restore_group(topic, "g", known)
+    await read(backend, topic, 1)
+    assert told(await backend.watch(topic, "g", known)) == (6, None)
+    assert told(await backend.watch(topic, "g")) == ALL_TOLD

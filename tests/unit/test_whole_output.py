@@ -59,3 +59,23 @@ signal.signal(signal.SIGTERM, handle)
 
 def test_a_pipe_that_does_not_block_is_waited_for() -> None:
     assert printed("os.set_blocking(1, False)", LONG) == ["x" * 1_000_000]
+
+
+def test_a_child_that_was_forked_while_a_thread_wrote_prints_what_it_has_to_say() -> None:
+    """As handlers may do, with the processes of multiprocessing."""
+    child = """
+    writing = threading.Thread(target=sys.stdout.buffer.write, args=(b'x' * 1_000_000 + bytes([10]),))
+    writing.start()
+    while not sys.stdout.buffer._is_writing: pass
+    reads, writes = os.pipe()
+    if os.fork() == 0:
+        os.dup2(writes, 1)
+        print('from the child')
+        sys.stdout.flush()
+        os._exit(0)
+    os.close(writes)
+    said = os.read(reads, 100)
+    writing.join()
+    print(said.decode(), end='')
+"""
+    assert printed("", child) == ["x" * 1_000_000, "from the child"]

@@ -9,6 +9,7 @@ from penstock.cli.looking import absent
 from penstock.cli.printing import Form
 from penstock.cli.progress import progress
 from penstock.cli.servers import HERE, At, ask
+from penstock.cli.shown import line_of
 from penstock.errors import GroupMissingError
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def check(
         diagnosis = Diagnosis(app.backend.speaking({name: Wire(dialect) for name in names}))
         found: list[Finding] = []
         for done, name in enumerate(names):
-            show(done, len(names), name)
+            show(done, len(names), line_of(name))
             try:
                 found += await diagnosis.check(name, sample, known=not topics)
             except GroupMissingError:

@@ -51,13 +51,18 @@ class WholeOutput(io.BufferedIOBase):
     def __init__(self, number: int, *, at_once: bool) -> None:
         self._number = number
         self._enough = 0 if at_once else _ENOUGH
-        self._waiting: list[bytes] = []
-        self._size = 0
         self._asked = Asked()
-        self._is_writing = False
-        self._lock = threading.RLock()
         self._poll = select.poll()
         self._poll.register(number, select.POLLOUT)
+        self._begin()
+        # In a child, no thread is left that would give the lock back, or write what waits: its parent does that.
+        os.register_at_fork(after_in_child=self._begin)
+
+    def _begin(self) -> None:
+        self._waiting: list[bytes] = []
+        self._size = 0
+        self._is_writing = False
+        self._lock = threading.RLock()
 
     def writable(self) -> bool:
         return True

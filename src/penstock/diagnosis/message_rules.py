@@ -7,7 +7,17 @@ from penstock.backend.facts import can_be_named
 from penstock.diagnosis import recovery
 from penstock.diagnosis.finding import Finding, amount, command, escaped, place
 from penstock.diagnosis.group_rules import RUN
-from penstock.whereabouts.sighting import DeadForGood, Lost, NotDue, Overdue, Unclear, Unread, Unsettled, Whereabouts
+from penstock.whereabouts.sighting import (
+    DeadForGood,
+    Lost,
+    LostInOrder,
+    NotDue,
+    Overdue,
+    Unclear,
+    Unread,
+    Unsettled,
+    Whereabouts,
+)
 
 
 def dead(seen: Whereabouts) -> Iterator[Finding]:
@@ -76,7 +86,7 @@ def lost(seen: Whereabouts) -> Iterator[Finding]:
     for one in seen.sightings:
         if isinstance(one, Lost):
             chosen = ["--ids", seen.id]
-            if one.group is not None and one.has_workers:
+            if one.group is not None and not isinstance(one, LostInOrder):
                 remedy, whereto = recovery.to_group(one.topic, one.group, chosen), "it is given to this group alone"
             else:
                 remedy, whereto = recovery.to_another_topic(one.topic, chosen), recovery.ASIDE

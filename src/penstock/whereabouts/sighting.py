@@ -34,12 +34,12 @@ class DeadForGood(Sighting):
     """It is dead, and its group cannot be given it again: the detail says why."""
 
 
-@dataclass(frozen=True, kw_only=True)
 class Lost(Sighting):
     """It was taken from the topic before the group had read it: the group will never be given it."""
 
-    has_workers: bool = True
-    """They can be given it again from elsewhere; a cursor, or a reader in sequence, cannot."""
+
+class LostInOrder(Lost):
+    """The group is a cursor, or reads in sequence: unlike workers, it cannot be given it again from elsewhere."""
 
 
 class Unclear(Sighting):

@@ -24,6 +24,7 @@ from penstock.whereabouts.finder import find
 from penstock.whereabouts.sighting import (
     DeadForGood,
     Lost,
+    LostInOrder,
     NotDue,
     Overdue,
     Sighting,
@@ -206,7 +207,8 @@ class _Look:
         if _is_unread(group, entry):
             if keys.is_lane(self.topic):  # jobs leave their lane for other reasons, too
                 return Unclear(detail="cancelled, moved to another lane, or deleted before it was read", **seen)
-            return Lost(detail="gone before it was read", has_workers=group.read_by == "workers", **seen)
+            kind = Lost if group.read_by == "workers" else LostInOrder
+            return kind(detail="gone before it was read", **seen)
         own = (keys.dead(self.topic), keys.parked(self.topic, group.name), keys.retry(self.topic, group.name))
         if rest := [key for key in self.unread if key in own]:
             return Unclear(detail=f"settled, or in the rest of {', '.join(rest)}, which was not looked at", **seen)

@@ -23,7 +23,8 @@ class Operates(Protocol):
         """Have a group go on behind this entry, or with "$" behind all there are: it is given again what lies behind.
 
         False if it is somewhere between the entries, and nobody knows how many of all that were ever added do not lie
-        behind it, unless `read` says so: until it has caught up, it is told that entries go missing, but not how many.
+        behind it, unless `read` says so: until it has caught up, it is told that entries go missing, but not how many;
+        and of those that its readers pass by before their next look, which comes every second, it may not be told.
         At the end, `read` makes no difference. What its consumers hold, and what waits for a retry, stays; of what is
         given again, earlier holders are fenced. `GroupMissingError` if there is no such group, `TopicError` if it is a
         sequential reader. Atomic, idempotent.

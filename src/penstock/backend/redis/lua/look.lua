@@ -17,7 +17,8 @@ local function place(stream)
 end
 local function look(stream, groups, field, witness)
   local whole = facts(redis.call('XINFO', 'STREAM', stream))
-  local first, deleted = whole['recorded-first-entry-id'], whole['max-deleted-entry-id']
+  local deleted, is_empty = whole['max-deleted-entry-id'], whole.length == 0
+  local first = whole[is_empty and 'last-generated-id' or 'recorded-first-entry-id'] -- what lies before it is gone
   local text = redis.call('HGET', groups, field)
   if not text then return 0 end -- nobody watches
   -- A group that was moved back may stand before a gap that is older than what it has read.
@@ -27,7 +28,7 @@ local function look(stream, groups, field, witness)
     kept = redis.call('XREVRANGE', stream, witness, '-', 'COUNT', 1)[1]
     is_gone = not kept or kept[1] ~= witness
     if not is_gone and not is_back then return 0 end
-  elseif whole.length == 0 or witness == deleted and not less(witness, first) and not is_back then
+  elseif (is_empty or witness == deleted) and witness ~= '' and not less(witness, first) and not is_back then
     return 0
   end
   local last, read = place(stream)
@@ -42,7 +43,7 @@ local function look(stream, groups, field, witness)
     return -1
   end
   local missed, passed = 0, whole['entries-added'] - whole.length
-  is_behind = is_behind and whole.length > 0 and read ~= passed
+  is_behind = is_behind and read ~= passed
   is_before = is_before and less(note.told or '0-0', deleted)
   if not is_behind and not is_before then return 0 end
   if is_behind then

@@ -4,7 +4,7 @@
 -- ARGV  group, then for each stream the group's field in groups
 -- Gives nothing.
 -- Keeps a loss from being passed by in silence: what is trimmed before the next read was to come next, and not read.
--- Uses: facts
+-- Uses: facts, less
 local group = ARGV[1]
 local function note_next(stream, groups, field)
   local text = redis.call('HGET', groups, field)
@@ -13,7 +13,9 @@ local function note_next(stream, groups, field)
   for _, row in ipairs(redis.call('XINFO', 'GROUPS', stream)) do
     local found = facts(row)
     if found.name == group then
-      local entry = redis.call('XRANGE', stream, '(' .. found['last-delivered-id'], '+', 'COUNT', 1)[1]
+      local last = found['last-delivered-id']
+      if note.next and less(last, note.next) then return end -- it is, or nobody has told yet that it was trimmed
+      local entry = redis.call('XRANGE', stream, '(' .. last, '+', 'COUNT', 1)[1]
       note.next = entry and entry[1]
       redis.call('HSET', groups, field, cjson.encode(note))
     end

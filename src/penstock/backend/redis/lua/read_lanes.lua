@@ -75,7 +75,7 @@ local function take(number, most)
   if read and given > 0 then
     local now_read, last = place(stream)
     if last and not now_read then
-      redis.call('XGROUP', 'SETID', stream, group, last, 'ENTRIESREAD', string.format('%.0f', read + given))
+      redis.pcall('XGROUP', 'SETID', stream, group, last, 'ENTRIESREAD', string.format('%.0f', read + given))
     end
   end
   return got

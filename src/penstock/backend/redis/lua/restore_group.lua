@@ -44,6 +44,12 @@ if ARGV[3] == '1' then create[6] = 'MKSTREAM' end
 local whole = held == 1 and facts(redis.call('XINFO', 'STREAM', stream))
 local is_told = whole and note.told and not less(note.told, whole['max-deleted-entry-id'])
 local read = is_told and start == note.last and note.read or nil
+local passed = whole and whole['entries-added'] - whole.length
+if whole and not is_told and note.read and not less(note.last, whole['max-deleted-entry-id']) and passed > note.read
+  and (whole.length == 0 or less(note.last, whole['recorded-first-entry-id'])) then
+  -- What was deleted had been read: all that is gone behind that was trimmed.
+  note.untold, note.from, read = (note.untold or 0) + passed - note.read, note.from or note.last, passed
+end
 if read then
   create[#create + 1] = 'ENTRIESREAD'
   create[#create + 1] = string.format('%.0f', read)
