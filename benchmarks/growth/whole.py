@@ -43,16 +43,17 @@ def _round(place: Ground, messages: int) -> dict[str, list[float]]:
         running.wait_for(messages)
         _wait_for_letters(place, -(-messages // FAILING))
         running.wait_until_acked()
-    scripts = _script_names()
+    scripts = script_names()
     found: dict[str, list[float]] = {}
     for name, took in place.commands():
         found.setdefault(scripts.get(name, name), []).append(took)
     return found
 
 
-def _script_names() -> dict[str, str]:
+def script_names() -> dict[str, str]:
+    """The file of each script, by what the server calls it."""
     folder = files("penstock.backend.redis").joinpath("lua")
-    names = [file.name.removesuffix(".lua") for file in folder.iterdir()]
+    names = [file.name.removesuffix(".lua") for file in folder.iterdir() if file.is_file()]
     return {script(name).sha: f"{name}.lua" for name in names}
 
 
